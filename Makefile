@@ -183,7 +183,7 @@ gpu-check:  ## Check and time the GPU path on this machine's GPU (9 minutes at m
 gpu-dry-run: build  ## The same without a GPU, in small: does the program run? (2 minutes)
 	@$(BIN)/python -m benchmarks.gpu --dry-run --in-place $(ARGS)
 
-# mkdocs: the extra `docs`, without the package.
+# mkdocs, without the package and what it needs; the extra `test` has these tools too.
 $(DOCS_VENV)/.done: pyproject.toml
 	@[ -x $(DOCS_VENV)/bin/python ] || $(PYTHON) -m venv $(DOCS_VENV)
 	@$(DOCS_VENV)/bin/python -m pip install -q --disable-pip-version-check $(DOCS_TOOLS)

@@ -112,7 +112,7 @@ class CallbackFacts(NamedTuple):
     restores_weights: bool
     write_rate: bool
     set_state: Any
-    writes: Any = False
+    writes: Any
 
 
 def flat(callbacks: Any) -> list[Any]:

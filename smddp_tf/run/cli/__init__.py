@@ -34,7 +34,7 @@ from smddp_tf.run.launch.settings import (
     start_timeout_of,
     words,
 )
-from smddp_tf.run.output.console import write
+from smddp_tf.run.output.console import say
 from smddp_tf.run.rank.in_process import alias_variables, as_program, run_in_process
 
 EXIT_NO_JOB = 1
@@ -207,9 +207,9 @@ def _variables(options: Mapping[str, Any]) -> dict[str, str]:
         if equals or name in os.environ:
             variables[name] = value if equals else os.environ[name]
         else:
-            write(1, f"smddprun: -x {name}: not set here, so no rank gets it. Set it, or write -x {name}=VALUE.\n")
+            say(f"-x {name}: not set here, so no rank gets it. Set it, or write -x {name}=VALUE.")
     for note in notes_for(options):
-        write(1, f"smddprun: {note}\n")
+        say(note)
     return variables
 
 
@@ -253,23 +253,18 @@ def _launch(
         click.echo(f"smddprun: {problem}", err=True)
         return _EXIT_NO_PROGRAM
     for note in notes(settings, local_interfaces()):
-        launch.say(note)
+        say(note)
     if options["quiet"]:
         return _run(options, settings, command)
-    _say(started(settings))
+    say(started(settings))
     begun = time.monotonic()
     code = _run(options, settings, command)
     if code == 0:
-        _say(f"{settings.ranks} ranks have ended after {time.monotonic() - begun:.0f} s.")
+        say(f"{settings.ranks} ranks have ended after {time.monotonic() - begun:.0f} s.")
         if options["monitor"]:
             with contextlib.suppress(LaunchError):  # the program has recorded nothing, or in a folder of other hosts
                 _diagnose(options["monitor"], strict=False, after_job=True)
     return code
-
-
-def _say(text: str) -> None:
-    """On standard error: what ranks print to standard output may be for another program."""
-    write(2, f"smddprun: {text}\n")
 
 
 def _run(options: Mapping[str, Any], settings: Settings, command: Sequence[str]) -> int:
@@ -281,7 +276,7 @@ def _run(options: Mapping[str, Any], settings: Settings, command: Sequence[str])
     from smddp_tf.run.launch.restarts import Policy, run_elastic
 
     policy = Policy(least, commits_at(options["commit_dir"]), options["reset_limit"])
-    return run_elastic(settings, policy, lambda of_start: launch.launch(of_start, command), launch.say).code
+    return run_elastic(settings, policy, lambda of_start: launch.launch(of_start, command), say).code
 
 
 def _sagemaker(options: Mapping[str, Any], command: Sequence[str]) -> int:

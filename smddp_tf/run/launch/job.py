@@ -20,7 +20,7 @@ from smddp_tf.run.launch.signals import LauncherSignals
 from smddp_tf.run.link.channel import ADDRESS, KEY, Kind
 from smddp_tf.run.link.ends import End
 from smddp_tf.run.link.server import ControlServer, Frame
-from smddp_tf.run.output.console import MPIRUN, write
+from smddp_tf.run.output.console import MPIRUN, say
 from smddp_tf.run.output.output import Output
 from smddp_tf.run.rank.processes import end_with_parent
 
@@ -152,7 +152,7 @@ class Job:
                     if not self._ranks.all_started and time.monotonic() > start_until:
                         raise self._ranks.too_late(self._start_timeout, self._words[0])
                     if late := self._ranks.late_for_init():
-                        write(2, f"smddprun: {late}\n")
+                        say(late)
                     self._ranks.check_init()
                     continue
                 self._server.end_ranks()
@@ -222,7 +222,7 @@ class Job:
         elif frame.kind == Kind.STDIN:
             threading.Thread(target=self._read_input, daemon=True).start()
         elif frame.kind == Kind.INIT and frame.body == b"+":
-            self._ranks.in_init[rank] = time.monotonic()
+            self._ranks.enter_init(rank)
         elif frame.kind == Kind.INIT:
             self._ranks.in_init.pop(rank, None)
         elif frame.kind == Kind.END and rank not in self._ranks.ends:

@@ -18,7 +18,7 @@ from smddp_tf.run.launch.mpirun_command import MpirunCommand, build_command, nam
 from smddp_tf.run.launch.settings import Settings
 from smddp_tf.run.link.channel import ADDRESS, KEY
 from smddp_tf.run.link.server import ControlServer
-from smddp_tf.run.output.console import write
+from smddp_tf.run.output.console import say
 from smddp_tf.run.output.lines import starts_traceback
 from smddp_tf.run.output.output import Output
 from smddp_tf.run.rank.processes import isolated
@@ -86,11 +86,6 @@ def run_line(
             "smddp_tf.keras); one that does not runs without smddprun. See docs/troubleshooting.md."
         )
     return outcome
-
-
-def say(text: str) -> None:
-    """Prints a line of the launcher itself."""
-    write(1, f"smddprun: {text}\n")
 
 
 def _addresses(choice: Choice) -> list[str]:

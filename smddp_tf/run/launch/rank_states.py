@@ -32,6 +32,7 @@ class RankStates:
         self.started: dict[int, tuple[str, int]] = {}
         self.in_init: dict[int, float] = {}
         self.ends = Ends()
+        self._entered: set[int] = set()  # those that have ever called `hvd.init`
         self._said_who_is_late = False
 
     @property
@@ -54,14 +55,19 @@ class RankStates:
         heard = {self._hosts[rank] for rank in self.ends}
         return frozenset(host for host in self._hosts if heard and host not in heard and not is_this_host(host))
 
+    def enter_init(self, rank: int) -> None:
+        """The rank has called `hvd.init`."""
+        self.in_init[rank] = time.monotonic()
+        self._entered.add(rank)
+
     def check_init(self) -> None:
         """Raises NotStarted where mpirun does not end a job whose ranks wait in `hvd.init` for one that has ended."""
         if (text := self.never_joined()) and time.monotonic() > max(self.in_init.values()) + _INIT_SECONDS:
             raise NotStarted(text, ())
 
     def late_for_init(self) -> str:
-        """Once, when ranks have waited for a while in `hvd.init`: for whom. Else ""."""
-        late = [rank for rank in range(len(self._hosts)) if rank not in self.in_init and rank not in self.ends]
+        """Once, when ranks have waited for a while in their first `hvd.init`: for whom. Else ""."""
+        late = [rank for rank in range(len(self._hosts)) if rank not in self._entered and rank not in self.ends]
         if self._said_who_is_late or not late or not self.in_init:
             return ""
         if time.monotonic() < min(self.in_init.values()) + _WAIT_SECONDS:

@@ -88,10 +88,10 @@ def tell_failure(text: str) -> None:
         FAILURE.write_text(f"{text}\n", encoding="utf-8")
 
 
-def exported(words: Sequence[str]) -> dict[str, str | None]:
-    """Returns the variables that words for mpirun set: "-x NAME=VALUE" or, without a value, "-x NAME"."""
+def _exported(words: Sequence[str]) -> dict[str, str]:
+    """Returns the variables that words for mpirun give a value: "-x NAME=VALUE"."""
     given = [word.partition("=") for flag, word in zip(words, words[1:]) if flag == "-x"]
-    return {name: value if equals else None for name, equals, value in given}
+    return {name: value for name, equals, value in given if equals}
 
 
 def variables_of_ranks(environment: Mapping[str, str]) -> dict[str, str]:
@@ -108,11 +108,11 @@ def variables_of_ranks(environment: Mapping[str, str]) -> dict[str, str]:
         return {}
     training = read_training(environment)
     meeting = dict(zip(MEETING, (training.leader, MEETING_PORT)))
-    given = exported(training.custom_words)
+    given = _exported(training.custom_words)
     return {
         **{name: value for name, value in meeting.items() if name not in environment},
-        **_parameters_of_fabric({**environment, **{name: value or "" for name, value in given.items()}}),
-        **{name: value for name, value in given.items() if value is not None},
+        **_parameters_of_fabric({**environment, **given}),
+        **given,
     }
 
 

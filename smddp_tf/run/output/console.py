@@ -93,6 +93,11 @@ def _shown(text: str) -> str:
     return _MOVES.sub("", text) + _PLAIN if "\x1b" in text else text
 
 
+def say(text: str) -> None:
+    """Prints a line of the launcher itself, on standard error: what ranks print may be for another program."""
+    write(1, f"smddprun: {text}\n")
+
+
 def write(stream: int, text: str) -> None:
     """Prints on this console. Where that is no longer possible (full disk, broken pipe) the job continues without."""
     file = sys.stderr if stream else sys.stdout
@@ -109,7 +114,7 @@ def write(stream: int, text: str) -> None:
         _give_up(stream, file)
         if not stream:
             reason = getattr(error, "strerror", None) or error
-            write(1, f"smddprun: standard output: {reason}. It ends here, and the job continues.\n")
+            say(f"standard output: {reason}. It ends here, and the job continues.")
 
 
 def _give_up(stream: int, file: TextIO) -> None:

@@ -49,7 +49,10 @@ def test_what_a_rank_has_stays() -> None:
     assert variables_of_ranks(one) == {"MASTER_ADDR": "b"}
 
 
-@pytest.mark.parametrize("given", [ranks_of("-x SMDDP_FABRIC=ofi"), ranks_of("", SMDDP_FABRIC="ofi")])
+@pytest.mark.parametrize(
+    "given",
+    [ranks_of("-x SMDDP_FABRIC=ofi"), ranks_of("", SMDDP_FABRIC="ofi"), ranks_of("-x SMDDP_FABRIC=ofi -x FI_PROVIDER")],
+)
 def test_efa(given: dict[str, str]) -> None:
     """The toolkit's line has `-mca pml ob1`, and `FI_PROVIDER=efa`."""
     parameters = {"pml": "cm", "mtl": "ofi", "opal_common_ofi_provider_include": "efa"}
