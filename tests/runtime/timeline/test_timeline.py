@@ -128,6 +128,20 @@ def test_every_gradient_waits_and_is_reduced(recorded, size):
             assert gradient[0].activities() == {"ALLREDUCE", "WAIT_FOR_OTHER_TENSOR_DATA", "MPI_ALLREDUCE"}
 
 
+def test_steps_are_computed_and_then_their_gradients_are_reduced(recorded, size):
+    if size == 1:
+        pytest.skip("one rank reduces nothing")
+    for tracks in recorded.ranks.values():
+        of_steps = track(tracks, "training steps")
+        # Two plans share each step of this test, and their gradients are under way at once.
+        assert of_steps.activities() == {"STEP", "COMPUTATION", "GRADIENTS"}
+        gradients = [span for span in of_steps.spans if span[0] == "GRADIENTS"]
+        computing = [span for span in of_steps.spans if span[0] == "COMPUTATION"]
+        assert STEPS <= len(gradients) <= 2 * STEPS
+        for (_, _, begin, _), (_, _, _, computed) in zip(gradients[1:], computing):
+            assert computed == begin
+
+
 def test_buckets_have_lanes_of_their_own_and_their_stages_too(hvd, recorded, size):
     if size == 1:
         pytest.skip("one rank reduces nothing")

@@ -15,10 +15,11 @@ size_t TensorRef::row_bytes() const {
 }
 
 const char* NameOf(TraceWhat what) {
-  static constexpr const char* kNames[] = {
-      "op_announced",    "op_start",     "op_done",     "op_failed",   "tensor_ready", "tensor_start", "tensor_done",
-      "bucket_complete", "bucket_start", "bucket_done", "stage_begin", "stage_end",    "cycle_start",  "plan_order"};
-  static_assert(std::size(kNames) == static_cast<size_t>(TraceWhat::kPlanOrder) + 1, "one name for each");
+  static constexpr const char* kNames[] = {"op_announced", "op_start",     "op_done",        "op_failed",
+                                           "tensor_ready", "tensor_start", "tensor_done",    "bucket_complete",
+                                           "bucket_start", "bucket_done",  "stage_begin",    "stage_end",
+                                           "cycle_start",  "plan_order",   "step_gradients", "step_done"};
+  static_assert(std::size(kNames) == static_cast<size_t>(TraceWhat::kStepDone) + 1, "one name for each");
   return kNames[static_cast<size_t>(what)];
 }
 

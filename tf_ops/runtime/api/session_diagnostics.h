@@ -27,6 +27,8 @@ enum class TraceWhat : uint8_t {
   kStageEnd,
   kCycleStart,  // something begins, and nothing was under way
   kPlanOrder,
+  kStepGradients,  // the first gradient of a step of a plan
+  kStepDone,       // all of its gradients are reduced
 };
 // "op_announced" of kOpAnnounced, and so on: as Python and the log name them.
 const char* NameOf(TraceWhat what);
@@ -36,7 +38,7 @@ const char* NameOf(TraceWhat what);
 struct TraceEvent {
   TraceWhat what = TraceWhat::kOpAnnounced;
   std::string name;     // plan key, or the request's name
-  int index = 0;        // tensor or bucket number, or the value
+  int index = 0;        // tensor, bucket or step number, or the value
   int64_t time_ns = 0;  // CLOCK_MONOTONIC
   std::string detail;   // of kOp*: the kind, in capitals; of kTensor*: the tensor's name; of kStage*: the stage
 };

@@ -92,7 +92,7 @@ void BucketMatcher::PlaceZeros(Plan* plan, int index, int64_t step) {
 // A tensor whose step is known, or zeros in its place.
 void BucketMatcher::Place(Plan* plan, Arrival arrival) {
   const int64_t now_ns = NowNs();
-  times_.Arrived(now_ns);
+  if (times_.Arrived(now_ns)) RecordStep(TraceWhat::kStepGradients, *plan, now_ns);
   ++waiting_;
   ++unfinished_;
   TryLaunch(plan, plan->Put(std::move(arrival), now_ns));
@@ -129,9 +129,20 @@ void BucketMatcher::Finish(Plan* plan, PlannedBucket* bucket, const std::vector<
   bucket->End();
   if (status.ok()) ++buckets_done_;
   unfinished_ -= static_cast<int64_t>(arrivals.size());
-  if (unfinished_ == 0) times_.Ended(plan->steps().complete(), NowNs());
+  if (unfinished_ == 0) EndTime(*plan, plan->steps().complete());
   Answer(plan, arrivals, status);
   if (status.ok()) TryLaunch(plan, bucket);
+}
+
+void BucketMatcher::EndTime(const Plan& plan, bool complete) {
+  const int64_t now_ns = NowNs();
+  times_.Ended(complete, now_ns);
+  if (complete) RecordStep(TraceWhat::kStepDone, plan, now_ns);
+}
+
+void BucketMatcher::RecordStep(TraceWhat what, const Plan& plan, int64_t now_ns) {
+  Trace& trace = bus_.trace();
+  if (trace.on()) trace.RecordAt(now_ns, what, plan.spec().key, static_cast<int>(plan.steps().begun()), "");
 }
 
 // `arrivals` of one step.

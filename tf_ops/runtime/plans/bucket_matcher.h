@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "runtime/control/component.h"
@@ -20,10 +21,12 @@ namespace smddp {
 // Threads: Arrived and Ended the engine's, the counters any.
 class StepTimes {
  public:
-  void Arrived(int64_t now_ns) {
+  // True: it is the first gradient of its step.
+  bool Arrived(int64_t now_ns) {
     if (!under_way_) first_ns_ = now_ns;
     under_way_ = true;
     last_ns_ = now_ns;
+    return !std::exchange(in_step_, true);
   }
   // No gradient is under way any more. `complete`: the step has all its gradients, so the program waits for them since
   // the last one arrived; otherwise it is computing the next one.
@@ -32,6 +35,7 @@ class StepTimes {
     under_way_ = false;
     reducing_ns_.fetch_add(now_ns - first_ns_, std::memory_order_relaxed);
     if (!complete) return;
+    in_step_ = false;
     exposed_ns_.fetch_add(now_ns - last_ns_, std::memory_order_relaxed);
     steps_.fetch_add(1, std::memory_order_relaxed);
   }
@@ -41,7 +45,7 @@ class StepTimes {
   int64_t exposed_ns() const { return exposed_ns_.load(std::memory_order_relaxed); }
 
  private:
-  bool under_way_ = false;
+  bool under_way_ = false, in_step_ = false;
   int64_t first_ns_ = 0, last_ns_ = 0;
   std::atomic<int64_t> steps_{0}, reducing_ns_{0}, exposed_ns_{0};
 };
@@ -89,6 +93,9 @@ class BucketMatcher {
   void TryLaunch(Plan* plan, Placed placed);
   void TryLaunch(Plan* plan, PlannedBucket* bucket);
   void Finish(Plan* plan, PlannedBucket* bucket, const std::vector<Arrival>& arrivals, const Status& status);
+  // Nothing of `plan` is under way any more; `complete`: a step of it has ended.
+  void EndTime(const Plan& plan, bool complete);
+  void RecordStep(TraceWhat what, const Plan& plan, int64_t now_ns);
   void Answer(Plan* plan, const std::vector<Arrival>& arrivals, const Status& status);
 
   ControlBus& bus_;

@@ -136,6 +136,7 @@ void TimelineText::Add(const TraceEvent& event) {
   const auto tensor = [&] { return TrackFor("te" + place, tensor_name); };
   const auto bucket = [&] { return TrackFor("bu" + place, bucket_name); };
   const auto stage = [&] { return TrackFor("st" + event.detail + place, bucket_name + ", " + event.detail); };
+  const auto steps = [&] { return TrackFor("steps", "training steps"); };
   switch (event.what) {
     case TraceWhat::kOpAnnounced:
       return Wait(op(), {"NEGOTIATE_" + event.detail}, at);
@@ -161,6 +162,11 @@ void TimelineText::Add(const TraceEvent& event) {
       return Wait(stage(), {event.detail}, at);
     case TraceWhat::kStageEnd:
       return Finish(stage(), /*running=*/false, at);
+    case TraceWhat::kStepGradients:
+      return Run(steps(), "STEP", "GRADIENTS", at);
+    case TraceWhat::kStepDone:
+      Finish(steps(), /*running=*/true, at);
+      return Wait(steps(), {"STEP", "COMPUTATION"}, at);
     case TraceWhat::kCycleStart:
       if (start_.mark_cycles) Line("CYCLE_START", 'i', 0, at, ",\"s\":\"p\"");
       return;

@@ -3,6 +3,7 @@
 //
 // A rank is a process. Its tracks ("threads") and the activities on each:
 //
+//   training steps      STEP around COMPUTATION, until its first gradient is ready, then GRADIENTS
 //   a request's name    NEGOTIATE_ALLREDUCE, then ALLREDUCE around MPI_ALLREDUCE (and so on for the other
 //                       collectives)
 //   a gradient          ALLREDUCE around WAIT_FOR_OTHER_TENSOR_DATA, MPI_ALLREDUCE
