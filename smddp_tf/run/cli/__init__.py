@@ -7,7 +7,6 @@ import dataclasses
 import os
 import shlex
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -164,7 +163,7 @@ def _doctor(settings: Settings) -> int:
     """Prints what the ranks of `settings` find with `hvd.doctor`; returns 1 where there is an error."""
     from smddp_tf.insight.doctor import doctor
 
-    findings = results_of(settings, payload_of(doctor, (), {}), sys.executable)[0]
+    findings = results_of(dataclasses.replace(settings, reports=False), payload_of(doctor, (), {}), sys.executable)[0]
     click.echo("\n".join(map(str, findings)))
     return int(any(finding.level == "error" for finding in findings))
 
@@ -235,6 +234,7 @@ def _settings(options: Mapping[str, Any], hosts: Any, ranks: int) -> Settings:
         output_filename=absolute(options["output_filename"]),
         prefix_timestamp=bool(options["prefix_timestamp"]),
         verbose=int(options["verbose"] or 0),
+        reports=not options["quiet"],
         mpirun=options["mpirun"],
     )
 
@@ -244,7 +244,7 @@ def _launch(
 ) -> int:
     from smddp_tf.run.hosts.network import local_interfaces
     from smddp_tf.run.launch import launch
-    from smddp_tf.run.launch.before_start import missing_program, notes, started
+    from smddp_tf.run.launch.before_start import missing_program, notes
 
     if options["dry_run"]:
         click.echo(launch.line_of(settings, environment)[0].shown(command))
@@ -254,16 +254,10 @@ def _launch(
         return _EXIT_NO_PROGRAM
     for note in notes(settings, local_interfaces()):
         say(note)
-    if options["quiet"]:
-        return _run(options, settings, command)
-    say(started(settings))
-    begun = time.monotonic()
     code = _run(options, settings, command)
-    if code == 0:
-        say(f"{settings.ranks} ranks have ended after {time.monotonic() - begun:.0f} s.")
-        if options["monitor"]:
-            with contextlib.suppress(LaunchError):  # the program has recorded nothing, or in a folder of other hosts
-                _diagnose(options["monitor"], strict=False, after_job=True)
+    if code == 0 and options["monitor"] and not options["quiet"]:
+        with contextlib.suppress(LaunchError):  # the program has recorded nothing, or in a folder of other hosts
+            _diagnose(options["monitor"], strict=False, after_job=True)
     return code
 
 

@@ -35,6 +35,12 @@ class Host:
         return f"{self.name}:{self.slots}"
 
 
+def shortened(names: Sequence[object], most: int = 8) -> str:
+    """The names, separated by commas; of more than `most` the first ones and how many there are besides."""
+    more = [f"{len(names) - most} more"] if len(names) > most else []
+    return ", ".join([*map(str, names[:most]), *more])
+
+
 def parse_hosts(text: str, default_slots: int = 1) -> list[Host]:
     """Hosts of `h1:4,h2:4`. A host without a number has `default_slots`; one that is named twice has the sum.
 

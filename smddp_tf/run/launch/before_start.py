@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 import shutil
@@ -13,7 +14,7 @@ import psutil
 
 from smddp_tf.exceptions import LaunchError
 from smddp_tf.lifecycle.versions import shown
-from smddp_tf.run.hosts.hosts import is_this_host
+from smddp_tf.run.hosts.hosts import is_this_host, shortened
 from smddp_tf.run.hosts.network import Interface
 from smddp_tf.run.launch.settings import Settings
 
@@ -28,20 +29,31 @@ def missing_program(command: Sequence[str], settings: Settings, environment: Map
     program, paths = command[0], {**environment, **settings.variables}.get("PATH", os.defpath)
     if not shutil.which(program, path=paths):
         why = os.strerror(errno.EACCES if os.path.isfile(program) else errno.ENOENT)
-        return f"{program!r} cannot be started: {why}. Expected a script or a program; PATH is {paths}. No rank began."
+        alike = difflib.get_close_matches(program, _programs(paths), 1)
+        meant = f"Did you mean {alike[0]!r}? " if alike else ""
+        return (
+            f"{program!r} cannot be started: {why}. {meant}Expected a script or a program; PATH is {paths}. "
+            "No rank began."
+        )
     script = command[1] if Path(program).name.startswith("python") and len(command) > 1 else "-"
     if script.startswith("-") or os.path.exists(script):
         return ""
     return f"There is no script {script!r} in {os.getcwd()}, where the ranks run. No rank began."
 
 
+def _programs(paths: str) -> set[str]:
+    """The names of the files in the folders of a PATH."""
+    folders = [folder for folder in paths.split(os.pathsep) if os.path.isdir(folder)]
+    return {name for folder in folders for name in os.listdir(folder)}
+
+
 def started(settings: Settings) -> str:
     """Where the ranks are started, and the versions of the launcher's own environment, which mostly is theirs."""
     hosts = list(dict.fromkeys(socket.gethostname() if is_this_host(h) else h for h in settings.hosts_of_ranks))
-    where = ", ".join([*hosts[:4], *([f"{len(hosts) - 4} more"] if len(hosts) > 4 else [])])
     versions = shown()
     libraries = [f"{name} {versions[name.lower()]}" for name in ("TensorFlow", "Keras")]
-    return f"{settings.ranks} ranks on {where}. In this Python: {', '.join([*libraries, versions['mpi']])}."
+    here = ", ".join([*libraries, versions["mpi"]])
+    return f"{settings.ranks} ranks on {shortened(hosts, 4)}. In this Python: {here}."
 
 
 def notes(settings: Settings, interfaces: Sequence[Interface]) -> Iterator[str]:

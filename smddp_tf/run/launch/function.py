@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -127,10 +128,30 @@ def payload_of(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
     try:
         return bytes(cloudpickle.dumps((list(sys.path), cloudpickle.dumps((func, tuple(args), dict(kwargs))))))
     except Exception as error:
+        found = _not_picklable(func, args, kwargs) or ["the function, its arguments, or what it refers to"]
         raise LaunchError(
-            f"The function, its arguments, or what it refers to cannot be sent to the ranks: {type(error).__name__}: "
-            f"{error}. Make such things (locks, files, sessions) inside of the function."
+            f"To the ranks cannot be sent: {', '.join(found)}: {type(error).__name__}: {error}. Make such things "
+            "(locks, files, sessions) inside of the function."
         ) from error
+
+
+def _not_picklable(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+    """Which arguments, and which variables that the function's own code refers to, cannot be pickled."""
+    import cloudpickle
+
+    function = inspect.unwrap(func)
+    named = {f"argument {number}": value for number, value in enumerate(args)}
+    named |= {f"argument {name!r}": value for name, value in kwargs.items()}
+    if inspect.isfunction(function):
+        variables = inspect.getclosurevars(function)
+        named |= {f"variable {name!r}": value for name, value in {**variables.globals, **variables.nonlocals}.items()}
+    found = []
+    for name, value in named.items():
+        try:
+            cloudpickle.dumps(value)
+        except Exception:
+            found.append(f"{name} ({type(value).__name__})")
+    return found
 
 
 def results_of(settings: Any, payload: bytes, python: str) -> list[Any]:

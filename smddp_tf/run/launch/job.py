@@ -27,6 +27,7 @@ from smddp_tf.run.rank.processes import end_with_parent
 _TERM_SECONDS = 10.0  # from SIGTERM to SIGKILL
 _OTHERS_SECONDS = 8.0  # for mpirun to end the other ranks after one has failed: it waits for ever for a silent host
 _LOST_TERM_SECONDS = 3.0  # from SIGTERM to SIGKILL then
+_NO_START_TERM_SECONDS = 0.5  # likewise, where ranks did not start in time: mpirun waits for its ssh
 _LAST_OUTPUT_SECONDS = 3.0  # without a message from any rank after mpirun has ended
 _LOST_OUTPUT_SECONDS = 0.5  # likewise, after a signal to end
 _MPIRUN = {100: 0, 101: 1}  # pipes of mpirun: kind of frame to stream
@@ -179,9 +180,11 @@ class Job:
                 self._signal_ranks(signal.SIGKILL)
             _signal_group(process, signal.SIGTERM if self._patient else signal.SIGKILL)
             self._patient, self._kill_at = False, now + _LOST_TERM_SECONDS
-        elif self._signals.ending and not self._all_ended and self._ranks.all_ended:
-            self._all_ended, self._kill_at = True, min(self._kill_at, now + _LOST_TERM_SECONDS)
-            self._server.end_ranks()
+        elif not self._all_ended and self._ranks.all_ended:
+            self._all_ended = True
+            if self._signals.ending:
+                self._kill_at = min(self._kill_at, now + _LOST_TERM_SECONDS)
+            self._server.end_ranks()  # a supervisor may wait for the end of others
         elif self._ranks.ends.first_failed() and self._kill_at == float("inf"):
             self._kill_at = now + _OTHERS_SECONDS
 
@@ -234,8 +237,7 @@ class Job:
         if process.poll() is None:
             _signal_group(process, signal.SIGTERM)
             try:
-                is_lost = self._ranks.ends.first_failed() or not self._ranks.all_started
-                process.wait(_LOST_TERM_SECONDS if is_lost else _TERM_SECONDS)
+                process.wait(self._seconds_to_end())
             except subprocess.TimeoutExpired:
                 _signal_group(process, signal.SIGKILL)
                 process.wait()
@@ -253,6 +255,12 @@ class Job:
             if pipe:
                 pipe.close()
 
+    def _seconds_to_end(self) -> float:
+        """For mpirun, from SIGTERM to SIGKILL."""
+        if not self._ranks.all_started:
+            return _NO_START_TERM_SECONDS
+        return _LOST_TERM_SECONDS if self._ranks.ends.first_failed() else _TERM_SECONDS
+
     def _concluded(self, mpirun_code: int) -> Outcome:
         outcome, ranks, ending = self._outcome, self._ranks, self._signals.ending
         outcome.interrupted, outcome.lost_hosts, outcome.apart = bool(ending), ranks.lost_hosts, ranks.apart
@@ -265,6 +273,7 @@ class Job:
             outcome.failed_host, outcome.code = ranks.started[failed[0]][0], failed[1].shell_code
         elif mpirun_code:
             outcome.code = 128 - mpirun_code if mpirun_code < 0 else mpirun_code
+            outcome.report = ranks.not_started(outcome.code)
         elif not ranks.all_ended:  # Open MPI 5's mpirun ends with 0 when a host is lost
             outcome.code = 1
         return outcome

@@ -6,11 +6,13 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Mapping, Sequence
 
 from smddp_tf.lifecycle.rank_variables import MEETING, without_rank_variables
 from smddp_tf.run.hosts.hosts import is_this_host
 from smddp_tf.run.hosts.network import Choice, check_hosts, choose, local_interfaces, resolve
+from smddp_tf.run.launch.before_start import started
 from smddp_tf.run.launch.fabric import check_fabric
 from smddp_tf.run.launch.job import Job, Outcome
 from smddp_tf.run.launch.mpi import find_mpi, with_home
@@ -58,15 +60,18 @@ def run_line(
     payload: bytes = b"",
 ) -> Outcome:
     """Runs a job with an existing mpirun line. Its ranks must get the supervisor's variables from `environment`."""
+    if settings.reports:
+        say(started(settings))
     if settings.verbose:
         say(line.shown(command))
+    begun = time.monotonic()
     supervisor = isolated("smddp_tf.run.rank.supervisor", sys.executable)
     local_only = not settings.remote_hosts
     addresses = ["127.0.0.1"] if local_only else _addresses(choice)
     meeting = _meeting_point(settings.hosts_of_ranks[0], addresses[0])
     new = [name for name in meeting if name not in environment and name not in line.environment]
     with ControlServer(addresses, settings.ranks) as server, Output(
-        settings.ranks, settings.output_filename, settings.prefix_timestamp
+        settings.ranks, settings.output_filename, settings.prefix_timestamp, _shows_greetings(settings, environment)
     ) as output:  # fmt: skip
         exported = [] if local_only or line.forwards_all else [*_KEYS, *(word for name in new for word in ("-x", name))]
         words = [*line.words, *exported, *supervisor, *command]
@@ -85,7 +90,14 @@ def run_line(
             f"{settings.ranks} separate models. A script for smddp_tf calls hvd.init() (or set_distribution from "
             "smddp_tf.keras); one that does not runs without smddprun. See docs/troubleshooting.md."
         )
+    if settings.reports and not outcome.code:
+        say(f"{settings.ranks} ranks have ended after {time.monotonic() - begun:.0f} s.")
     return outcome
+
+
+def _shows_greetings(settings: Settings, environment: Mapping[str, str]) -> bool:
+    """Whether the user has asked for what TensorFlow prints at level 0."""
+    return {**environment, **settings.variables}.get("TF_CPP_MIN_LOG_LEVEL", "") == "0"
 
 
 def _addresses(choice: Choice) -> list[str]:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from smddp_tf.run.hosts.hosts import NotStarted, is_this_host
+from smddp_tf.run.hosts.hosts import NotStarted, is_this_host, shortened
 from smddp_tf.run.link.ends import Ends
 
 _WAIT_SECONDS = 5.0  # in `hvd.init`, before it is said for whom
@@ -73,8 +73,7 @@ class RankStates:
         if time.monotonic() < min(self.in_init.values()) + _WAIT_SECONDS:
             return ""
         self._said_who_is_late = True
-        shown = ", ".join([*map(str, late[:8]), *([f"{len(late) - 8} more"] if len(late) > 8 else [])])
-        return f"{len(self.in_init)} of {len(self._hosts)} ranks wait in hvd.init() for rank {shown}."
+        return f"{len(self.in_init)} of {len(self._hosts)} ranks wait in hvd.init() for rank {shortened(late)}."
 
     def never_joined(self) -> str:
         """Which ranks have ended without `hvd.init`, in which others wait; "" where that is not so."""
@@ -85,6 +84,18 @@ class RankStates:
         return (
             f"rank {', '.join(map(str, missing))} on {host} has ended, with exit code 0, without having called "
             f"hvd.init(), in which rank {', '.join(map(str, self.in_init))} waits for it. All ranks must call it."
+        )
+
+    def not_started(self, code: int) -> str:
+        """What is said where mpirun has ended, with this exit code, before all ranks had started; else ""."""
+        missing = [rank for rank in range(len(self._hosts)) if rank not in self.started]
+        if not missing:
+            return ""
+        hosts = list(dict.fromkeys(self._hosts[rank] for rank in missing))
+        advice = f" See that `ssh {hosts[0]} true` works from here without a question." * (not is_this_host(hosts[0]))
+        return (
+            f"mpirun ended with exit code {code} before rank {shortened(missing)} on {shortened(hosts)} had started; "
+            f"its own message is above.{advice}"
         )
 
     def too_late(self, start_timeout: float, mpirun: str) -> NotStarted:

@@ -35,6 +35,7 @@ class Settings:
         output_filename: folder for rank.N/stdout and stderr, or "".
         prefix_timestamp: lines of ranks carry the time.
         verbose: 1 prints mpirun's line, 2 also makes mpirun talk.
+        reports: a line says where the ranks are started, and one that they have ended.
         mpirun: the launcher to use instead of the one that is found.
     """
 
@@ -51,6 +52,7 @@ class Settings:
     output_filename: str = ""
     prefix_timestamp: bool = False
     verbose: int = 0
+    reports: bool = False
     mpirun: str | None = None
 
     @property

@@ -34,6 +34,7 @@ class Console:
         self._at: tuple[int, int] | None = None  # whose piece was the last, if it has not ended its line
         self._end = ""  # of that piece
         self._drawn: set[tuple[int, int]] = set()  # whose last piece ended with \r
+        self._cut_off: set[tuple[int, int]] = set()  # whose unfinished line was ended here, for another's
         self._pending: list[tuple[int, str]] = []
 
     def show(self, rank: int, stream: int, piece: Piece) -> None:
@@ -42,6 +43,9 @@ class Console:
         terminal = _is_terminal(stream)
         if self._at == owner and not self._end:
             self._pending.append((stream, (_shown(text) if terminal else text) + end))
+        elif not text and end == "\n" and owner in self._cut_off:
+            self._cut_off.discard(owner)
+            return
         elif not text and (end == "\r" or (end == "\n" and owner in self._drawn)):
             # The carriage return with which progress bars begin, or a newline that ends what was drawn.
             if end == "\r" or self._at != owner:
@@ -53,6 +57,7 @@ class Console:
             shown = self._prefix(rank, stream, terminal) + (_shown(text) if terminal else text) + end
             self._pending.append((stream, shown))
         self._at, self._end = (None, "") if end == "\n" else (owner, end)
+        self._cut_off.discard(owner)
         (self._drawn.add if end == "\r" else self._drawn.discard)(owner)
 
     def finish_line(self) -> None:
@@ -74,6 +79,8 @@ class Console:
             self._pending.append((stream, _CLEAR))
         elif self._end != "\r" or owner != self._at:
             self._pending.append((stream, "\n"))
+            if not self._end:
+                self._cut_off.add(self._at)
         self._at = None
 
     def _prefix(self, rank: int, stream: int, terminal: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 from typing import IO
@@ -15,6 +16,8 @@ _IDLE_SECONDS = 0.5  # then an incomplete line is shown
 _HOLD_SECONDS = 3.0  # for a rank to end of the exception whose traceback it has printed
 _RAISES_SECONDS = 30.0  # the same, once it has said that it ends of it
 _HELD_CHARACTERS = 1 << 18
+# What TensorFlow 2.21 prints when it is imported, whatever TF_CPP_MIN_LOG_LEVEL says: absl is not initialized yet.
+_GREETING = re.compile(r"I0000 00:00:[\d.]+ +\d+ \S+:\d+\] |WARNING: All log messages before absl::InitializeLog\(\) ")
 _OF_NO_USE = "plm:ssh: Warning: setpgid"  # in a line of mpirun's: its ssh had begun before it was given a process group
 
 
@@ -38,13 +41,15 @@ class Output:
         ranks: how many.
         folder: for rank.N/stdout and stderr; "" for none. The number has as many digits as the largest.
         timestamps: lines carry the time.
+        greetings: shows the notes that TensorFlow prints when it is imported. Files have them in any case.
 
     Raises:
         LaunchError: a file in the folder cannot be made.
     """
 
-    def __init__(self, ranks: int, folder: str = "", timestamps: bool = False) -> None:
+    def __init__(self, ranks: int, folder: str = "", timestamps: bool = False, greetings: bool = True) -> None:
         self._console = Console(timestamps)
+        self._greetings = greetings
         self._partial: dict[tuple[int, int], Pieces] = {}
         self._since: dict[tuple[int, int], float] = {}  # when the last piece of an unfinished line came
         self._tails = {rank: OutputTail() for rank in range(ranks)}
@@ -136,6 +141,8 @@ class Output:
 
     def _show(self, rank: int, stream: int, piece: Piece) -> None:
         if rank in self._tails:
+            if stream and not self._greetings and _GREETING.match(piece.text):
+                return
             self._tails[rank].add(stream, piece.text, piece.end)
             if stream and (rank in self._held or starts_traceback(piece.text)):
                 held = self._held.setdefault(rank, self._new_hold(rank))

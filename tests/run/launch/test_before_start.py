@@ -42,9 +42,11 @@ def test_programs_that_are_not_there(monkeypatch, tmp_path) -> None:
     def said(*command: str, **more) -> str:
         return before_start.missing_program(command, settings(**more), path)
 
-    assert said("pyhton", "train.py").startswith(
-        "'pyhton' cannot be started: No such file or directory. Expected a script "
+    assert said("no-such-program-xyz", "train.py").startswith(
+        "'no-such-program-xyz' cannot be started: No such file or directory. Expected a script "
     )
+    (tmp_path / "python").write_text("")
+    assert "directory. Did you mean 'python'? Expected" in said("pyhton", "train.py")
     assert f"PATH is {tmp_path}:/bin. No rank began." in said("pyhton")
     assert said("./data").startswith("'./data' cannot be started: Permission denied.")
     assert said(sys.executable, "train.py").startswith(f"There is no script 'train.py' in {tmp_path}, where ")

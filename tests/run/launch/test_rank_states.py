@@ -39,3 +39,13 @@ def test_a_rank_that_has_been_in_init_is_not_late(clock: list[float]) -> None:
     states.enter_init(0)
     clock[0] += 6
     assert states.late_for_init() == ""
+
+
+def test_a_launcher_that_ends_before_the_ranks_start_is_reported() -> None:
+    states = RankStates(["localhost", "far"])
+    states.started[0] = ("localhost", 7)
+    text = states.not_started(255)
+    assert text.startswith("mpirun ended with exit code 255 before rank 1 on far had started")
+    assert "`ssh far true`" in text
+    states.started[1] = ("far", 8)
+    assert states.not_started(1) == ""

@@ -7,7 +7,10 @@ import itertools
 import sys
 import time
 
+import pytest
+
 from smddp_tf.run.output import output as output_module
+from smddp_tf.run.output.console import Console
 from smddp_tf.run.output.lines import Piece, Pieces, last_traceback
 from smddp_tf.run.output.output import Output
 
@@ -245,3 +248,34 @@ def test_what_is_kept_of_a_rank_is_bounded() -> None:
         kept = output._tails[0]._kept
         assert sum(len(text) for _, text in kept) <= 1 << 16
         assert output.tail_of(0)[-1].startswith("2999 ")
+
+
+_GREETINGS = (
+    "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
+    "I0000 00:00:1795720310.235118    3698 port.cc:153] oneDNN custom operations are on. You may see\n"
+)
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_what_tensorflow_prints_at_import_is_shown_where_asked_for(capsys, shown: bool) -> None:
+    """Warnings of the same library are shown in any case, and so is what looks like a note on standard output."""
+    warning = "W0000 00:00:1795720339.979279    3861 local_rendezvous.cc:412] Local rendezvous is aborting\n"
+    with Output(1, greetings=shown) as output:
+        output.write(0, 1, (_GREETINGS + warning).encode())
+        output.write(0, 0, _GREETINGS.encode())
+        assert len(output.tail_of(0)) == (5 if shown else 3)
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == (3 if shown else 1)
+    assert "Local rendezvous" in printed.err
+    assert printed.out.count("\n") == 2
+
+
+def test_a_newline_that_comes_late_makes_no_empty_line(capsys) -> None:
+    """`print` may write a text and its newline apart, with lines of other ranks between them."""
+    console = Console()
+    console.show(0, 0, Piece("one", ""))
+    console.show(1, 0, Piece("two", "\n"))
+    console.show(0, 0, Piece("", "\n"))
+    console.show(0, 0, Piece("", "\n"))
+    console.flush()
+    assert capsys.readouterr().out == "[0]<stdout>: one\n[1]<stdout>: two\n[0]<stdout>: \n"
