@@ -17,6 +17,7 @@ from pathlib import Path
 from setuptools import Command, Extension, __version__, setup
 from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
+from setuptools.command.editable_wheel import editable_wheel
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "tools"))
@@ -171,6 +172,14 @@ class CleanBuild(build):
         super().run()
 
 
+class EditableWheel(editable_wheel):
+    """`pip install -e .`: puts this folder on the path. The default, a finder, hides the types from type checkers."""
+
+    def initialize_options(self):
+        super().initialize_options()
+        self.mode = "compat"
+
+
 class CMakeBuild(build_ext):
     """Replaces the compilation of extensions by CMake."""
 
@@ -220,5 +229,10 @@ check_setuptools()
 setup(
     # Without sources: its presence makes the wheel a platform wheel.
     ext_modules=[Extension("smddp_tf._core", sources=[])],
-    cmdclass={"build": CleanBuild, "build_ext": CMakeBuild, "build_tests": BuildTests},
+    cmdclass={
+        "build": CleanBuild,
+        "build_ext": CMakeBuild,
+        "build_tests": BuildTests,
+        "editable_wheel": EditableWheel,
+    },
 )

@@ -43,7 +43,7 @@ def broadcast_variables(
     Call it once at the start, so that all ranks train the same model: in eager mode, or inside the first `tf.function`
     step, after the first update has created the optimizer's variables. All numeric variables are sent in one
     operation, and variables of strings one by one. For other dtypes (tables) there is a warning, and they are not
-    changed. Shards (of `DistributedEmbedding` and `shard`) are not changed.
+    changed. Shards (of `DistributedEmbedding` and `partition_state`) are not changed.
 
     Example:
     >>> hvd.broadcast_variables(model.variables, root_rank=0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import cloudpickle
 import numpy as np
@@ -22,20 +22,24 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf.collectives.root_ranks import checked_root
 from smddp_tf.process_sets import ProcessSet, current, global_process_set, scoped
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
 __all__ = ["allgather_object", "broadcast_object", "broadcast_object_fn"]
 
+Object = TypeVar("Object")
 _OBJECT, _ERROR = 0, 1
 _MAX_BYTES = 1 << 40
 
 
 @scoped
 def broadcast_object(
-    obj: Any,
+    obj: Object | None,
     root_rank: int = 0,
-    session: Any = None,
+    session: tf.compat.v1.Session | None = None,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> Any:
+) -> Object:
     """Returns the object that rank `root_rank` passed, on every rank.
 
     The others get a copy; the root gets its own object back. All ranks must run the same versions of the classes in it.
@@ -67,15 +71,16 @@ def broadcast_object(
     if not is_root:
         payload = np.empty(_checked(int(length[0]), root_rank), np.uint8)
     loader.core().broadcast([payload], "uint8", root_rank, f"{name}.data", current())
-    return obj if is_root and payload[0] == _OBJECT else _unpacked(payload, root_rank)
+    result: Any = obj if is_root and payload[0] == _OBJECT else _unpacked(payload, root_rank)
+    return cast(Object, result)
 
 
 def broadcast_object_fn(
     root_rank: int = 0,
-    session: Any = None,
+    session: tf.compat.v1.Session | None = None,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> Callable[[Any], Any]:
+) -> Callable[[Object | None], Object]:
     """Returns the function of one argument `broadcast_object(obj, root_rank, session, name, process_set)`.
 
     Horovod builds a graph for it once; here it is only shorter to write. It may be called as often as one likes. The
@@ -99,11 +104,11 @@ def broadcast_object_fn(
 
 @scoped
 def allgather_object(
-    obj: Any,
-    session: Any = None,
+    obj: Object,
+    session: tf.compat.v1.Session | None = None,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> list[Any]:
+) -> list[Object]:
     """Returns the objects of all ranks, in rank order.
 
     Warning: objects are sent as pickles, and unpickling can run any code. Every rank must trust all others as it trusts
@@ -135,7 +140,7 @@ def _checked(length: int, rank: int) -> int:
     raise RuntimeError(f"Rank {rank} announced an object of {length} bytes. Expected: from 1 to {_MAX_BYTES}.")
 
 
-def _packed(obj: Any) -> np.ndarray:
+def _packed(obj: object) -> np.ndarray:
     try:
         kind, data = _OBJECT, cloudpickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # whatever __reduce__ raises; it is raised again on every rank

@@ -12,6 +12,7 @@ from smddp_tf.collectives import emit, graph, sparse
 from smddp_tf.collectives import op_gradients as op_gradients  # registers the gradients
 from smddp_tf.collectives.reduce_op import Adasum, Average, Max, Min, Product, ReduceSpec, Sum, resolve_average
 from smddp_tf.collectives.scatter_ops import alltoall, grouped_reducescatter, reducescatter, with_rows
+from smddp_tf.collectives.tensor_types import TensorLike
 from smddp_tf.compression import Compression, split
 from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
 
@@ -24,7 +25,7 @@ __all__ = [
 @graph.no_autograph
 @scoped
 def allreduce(
-    tensor: Any,
+    tensor: TensorLike | tf.IndexedSlices,
     average: bool | None = None,
     device_dense: str = "",
     device_sparse: str = "",
@@ -35,7 +36,7 @@ def allreduce(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
-) -> Any:
+) -> tf.Tensor:
     """Reduces a tensor over all ranks; every rank gets the result.
 
     Shape and dtype must be the same on all ranks. Differentiable for Average, Sum and Adasum.
@@ -137,7 +138,7 @@ def grouped_allreduce(
 @graph.no_autograph
 @scoped
 def allgather(
-    tensor: Any,
+    tensor: TensorLike,
     name: str | None = None,
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
@@ -188,7 +189,7 @@ def grouped_allgather(
 @graph.no_autograph
 @scoped
 def broadcast(
-    tensor: Any,
+    tensor: TensorLike,
     root_rank: int,
     name: str | None = None,
     ignore_name_scope: bool = False,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 from smddp_tf import process_sets
 from smddp_tf._native import loader
 
 
-def checked_root(root_rank: Any) -> int:
+def checked_root(root_rank: object) -> int:
     """`root_rank` as an int: the number, among all ranks, of a rank in the current process set.
 
     Before `init` only its type can be checked.
@@ -28,7 +27,7 @@ def checked_root(root_rank: Any) -> int:
     return number
 
 
-def _no_integer(root_rank: Any) -> str:
+def _no_integer(root_rank: object) -> str:
     return (
         "`root_rank` must be an integer, the number of a rank. "
         f"Received: root_rank={root_rank!r} (of type {type(root_rank).__name__})."

@@ -10,6 +10,7 @@ import tensorflow as tf
 from smddp_tf import basics
 from smddp_tf.collectives import emit, graph
 from smddp_tf.collectives.reduce_op import Average, ReduceSpec, Sum, as_reduce_op
+from smddp_tf.collectives.tensor_types import TensorLike
 from smddp_tf.compression import Compression, split
 from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
 
@@ -17,12 +18,12 @@ from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
 @graph.no_autograph
 @scoped
 def alltoall(
-    tensor: Any,
-    splits: Any = None,
+    tensor: TensorLike,
+    splits: TensorLike | None = None,
     name: str | None = None,
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
-) -> Any:
+) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
     """Sends consecutive rows of a tensor to each rank, and returns the rows received from each, in rank order.
 
     Differentiable: each row of the gradient is sent back to the rank of its row.
@@ -59,7 +60,7 @@ def alltoall(
 @graph.no_autograph
 @scoped
 def reducescatter(
-    tensor: Any,
+    tensor: TensorLike,
     device_dense: str = "",
     compression: Any = Compression.none,
     op: int = Average,
@@ -68,7 +69,7 @@ def reducescatter(
     ignore_name_scope: bool = False,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-) -> Any:
+) -> tf.Tensor:
     """Reduces a tensor over all ranks and gives each rank an equal part of the rows, in rank order.
 
     Where the rows do not divide, the first ranks get one more. Shape and dtype must be the same on all ranks. Between
@@ -128,7 +129,7 @@ def grouped_reducescatter(
     return _scatter(tensors, device_dense, compression, reduction, name) if tensors else []
 
 
-def with_rows(tensor: Any, what: str) -> tf.Tensor:
+def with_rows(tensor: TensorLike, what: str) -> tf.Tensor:
     """Converts to a tensor that has rows.
 
     Args:
@@ -167,7 +168,7 @@ def _scatter(
         return [codec.decompress(tensor, ctx) for tensor, (_, ctx) in zip(reduced, pairs)]
 
 
-def _as_splits(splits: Any) -> tf.Tensor:
+def _as_splits(splits: TensorLike) -> tf.Tensor:
     if isinstance(splits, (list, tuple)):
         splits = tf.convert_to_tensor(splits, None if splits else tf.int64)
     splits = tf.convert_to_tensor(splits)

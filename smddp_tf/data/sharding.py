@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from smddp_tf.data import arrays
 from smddp_tf.data.agreement import RankAndSize, agree, rank_and_size
 from smddp_tf.data.first_epoch import UNCUT
 from smddp_tf.data.partition import EVEN, Partition
+
+if TYPE_CHECKING:
+    from keras.utils import PyDataset
+
+Data = TypeVar("Data")
+
+
+@overload
+def shard(
+    dataset: Data, *, even: str | None = ..., shuffle: bool | int = ..., seed: int | None = ..., batch_size: None = ...,
+    rank: int | None = ..., size: int | None = ..., by: str = ...,
+) -> Data: ...  # fmt: skip
+
+
+@overload
+def shard(
+    dataset: object, *, even: str | None = ..., shuffle: bool | int = ..., seed: int | None = ..., batch_size: int,
+    rank: int | None = ..., size: int | None = ..., by: str = ...,
+) -> PyDataset: ...  # fmt: skip
 
 
 def shard(
