@@ -52,7 +52,8 @@ def train(width: int, optimizer: str, shard: int, overlap: bool) -> tuple[Any, A
 
     model = layers(width)
     plain = getattr(keras.optimizers, optimizer)(1e-3, global_clipnorm=None if overlap else 1.0)
-    model.compile(hvd.DistributedOptimizer(plain, name=f"width {width}", shard=shard if shard > 1 else None), "mse")
+    parts = shard if shard > 1 else None
+    model.compile(hvd.DistributedOptimizer(plain, name=f"width {width}", partition_state=parts), "mse")
     x = np.random.default_rng(hvd.rank()).normal(size=(BATCH * STEPS, width)).astype("float32")
     model.fit(x, x[:, :1], BATCH, verbose=0)
     return model, model.optimizer
@@ -68,7 +69,7 @@ def work(folder: Path, optimizer: str, shard: int, overlap: bool) -> None:
     before = process_bytes("RssAnon")
     model, used = train(WIDTH, optimizer, shard, overlap)
     largest = process_bytes("VmHWM") - process_bytes("RssFile") - process_bytes("RssShmem")
-    row = hvd.memory(model, used, shard=shard, batch=BATCH).rows[0]
+    row = hvd.memory(model, used, partition_state=shard, batch=BATCH).rows[0]
     measured = largest - before + process_bytes("RssShmem")
     answer = {"predicted": row.total, "state": row.weights + row.slots + row.parts, "measured": measured}
     (folder / f"{hvd.rank()}.json").write_text(json.dumps(answer), encoding="utf-8")

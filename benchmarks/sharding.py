@@ -3,7 +3,7 @@
 `python -m benchmarks.sharding [--ranks 4] [--nodes 2] [--lab 1000]` prints a table; it starts its ranks itself, anew
 for each way, as resident memory is that of a process. `--nodes` pretends that the ranks are spread over so many nodes;
 with `--lab` they are network namespaces with links of so many Mbit/s (root and TUN). The weights of all ways must be
-the same, bit by bit. Gradients of the embedding travel dense in all of them, as `shard` makes them travel.
+the same, bit by bit. Gradients of the embedding travel dense in all of them, as `partition_state` makes them travel.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def work(folder: Path, shard: str | None) -> None:
 
     hvd.init()
     model = transformer()
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.AdamW(1e-3), shard=shard, sparse_as_dense=True)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.AdamW(1e-3), partition_state=shard, sparse_as_dense=True)
     before = process_bytes("RssAnon")
     optimizer.build(model.trainable_variables)
     state = process_bytes("RssAnon") - before

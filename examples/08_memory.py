@@ -92,7 +92,7 @@ def main():
     before = resident_bytes("VmRSS")
 
     model = build_model(arguments.remat)
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.AdamW(1e-3), shard=shard)  # (2)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.AdamW(1e-3), partition_state=shard)  # (2)
     model.compile(optimizer, loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.fit(data.take(1), verbose=0)  # builds and traces
     start = time.perf_counter()

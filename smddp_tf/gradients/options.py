@@ -33,7 +33,7 @@ class ReduceOptions(NamedTuple):
     average_aggregated_gradients: bool = False
     process_set: ProcessSet = global_process_set
     scale_local_gradients: bool = True
-    shard: Any = None
+    partition_state: str | int | None = None
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> ReduceOptions:
@@ -46,6 +46,9 @@ class ReduceOptions(NamedTuple):
             ValueError: `groups` or `backward_passes_per_step` is not what it must be.
         """
         check_groups(arguments.get("groups"), arguments.get("num_groups", 0))
+        if (older := arguments.get("shard")) is not None:
+            warn_of_shard()
+            arguments = {**arguments, "partition_state": older}
         return cls(**{name: arguments[name] for name in cls._fields if name in arguments}).checked()
 
     def checked(self) -> ReduceOptions:
@@ -87,6 +90,11 @@ class ReduceOptions(NamedTuple):
 
 
 DEFAULTS = ReduceOptions()
+
+
+def warn_of_shard() -> None:
+    """Says how the argument `shard` of an optimizer is called now."""
+    warn("`shard` of an optimizer is called `partition_state` now: write that.", DeprecationWarning)
 
 
 def check_groups(groups: Any, num_groups: int = 0) -> None:

@@ -37,6 +37,7 @@ def _refuse_model_parallel(self: Any, *args: Any, **kwargs: Any) -> None:
 
 
 if keras.config.backend() == "tensorflow":
+    from smddp_tf.gradients.options import warn_of_shard
     from smddp_tf.keras import patch_table, patches
     from smddp_tf.keras._backend import needs_keras_3
     from smddp_tf.keras.data_parallel import distribution_lib
@@ -60,14 +61,19 @@ if keras.config.backend() == "tensorflow":
 
         Args:
             args: those of Keras's class.
-            shard: as in `hvd.DistributedOptimizer`. Defaults to `None`: every rank has all of the state.
+            partition_state: as in `hvd.DistributedOptimizer`. Defaults to `None`: every rank has all of the state.
+            shard: the older name of `partition_state`.
             kwargs: those of Keras's class.
         """
 
-        def __init__(self, *args: Any, shard: Any = None, **kwargs: Any) -> None:
+        def __init__(
+            self, *args: Any, partition_state: str | int | None = None, shard: str | int | None = None, **kwargs: Any
+        ) -> None:
             super().__init__(*args, **kwargs)
-            degree_of(shard)
-            self.shard = shard
+            if shard is not None:
+                warn_of_shard()
+            self.partition_state = partition_state if shard is None else shard
+            degree_of(self.partition_state)
 
 else:
     print(

@@ -244,7 +244,10 @@ REDUCED_LOSS = _of_losses(f"{_LOSS}.reduce_weighted_values", lambda: _module(_LO
 COMPILED_LOSS = _of_losses(f"{_COMPILE}.CompileLoss.call", lambda: _module(_COMPILE).CompileLoss, "self")
 MEAN = _of_losses("metrics.Mean.update_state", lambda: _keras().metrics.Mean, "self", "values", "sample_weight")
 TRAIN_ON_BATCH = _of_losses("Model.train_on_batch", _trainer, "self")
-_CUT = "variables that are cut over the ranks (DistributedEmbedding, shard) are saved whole, by all ranks together"
+_CUT = (
+    "variables that are cut over the ranks (DistributedEmbedding, partition_state) are saved whole, by all ranks "
+    "together"
+)
 _ONE_PART = "a saved model holds rank 0's part of them only"
 
 
@@ -269,8 +272,8 @@ SAVE_MODEL = Patch(
 )
 SWAP_EMA = Patch(
     "keras.callbacks.SwapEMAWeights.set_model",
-    "moving averages are cut over the ranks with `shard`",
-    "SwapEMAWeights does nothing with `shard`",
+    "moving averages are cut over the ranks with `partition_state`",
+    "SwapEMAWeights does nothing with `partition_state`",
     False,
     lambda: [_keras().callbacks.SwapEMAWeights],
     ("self", "model"),

@@ -177,7 +177,8 @@ def _add_front(case: Case, distributed: bool, named: Any, random: Any) -> None:
     if case.front == "table":
         _add_tables(case, distributed, named)
     elif case.front == "embedding":
-        # keras-distribution.md: "Gradients of embeddings are dense with `shard=`"; keras.md, "Sparse gradients".
+        # keras-distribution.md: "Gradients of embeddings are dense with `partition_state=`"; keras.md, "Sparse
+        # gradients".
         dense = not distributed and (not case.distribution or case.shard)
         kind = DenseEmbedding if dense else keras.layers.Embedding
         named("embedding", kind, WORDS, COLUMNS, mask_zero=bool(case.masked), embeddings_initializer=random())

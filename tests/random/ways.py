@@ -34,7 +34,7 @@ def _distribution(case: Case) -> Iterator[None]:
     if not case.distribution:
         yield
         return
-    with smddp_tf.keras.distribution.DataParallel(shard=_degree(case)).scope():
+    with smddp_tf.keras.distribution.DataParallel(partition_state=_degree(case)).scope():
         yield
 
 
@@ -57,7 +57,7 @@ def _wrapping(case: Case) -> dict[str, Any]:
         **_reduction(case),
         "backward_passes_per_step": case.passes,
         "average_aggregated_gradients": case.averaged,
-        "shard": _degree(case),
+        "partition_state": _degree(case),
     }
 
 

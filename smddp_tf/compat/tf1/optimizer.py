@@ -35,7 +35,8 @@ def DistributedOptimizer(
     groups: Any = None,
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
-    shard: Any = None,
+    partition_state: str | int | None = None,
+    shard: str | int | None = None,
 ) -> Any:
     """`smddp_tf.keras.DistributedOptimizer` with the argument order of `horovod.tensorflow`.
 
@@ -54,7 +55,7 @@ def DistributedOptimizer(
             `backward_passes_per_step` is more than 1 in eager mode.
     """
     given = dict(locals())
-    if isinstance(optimizer, tf.compat.v1.train.Optimizer) and shard is None:
+    if isinstance(optimizer, tf.compat.v1.train.Optimizer) and partition_state is None and shard is None:
         optimizer_class = shown_as_horovods(DistributedV1Optimizer, "horovod.tensorflow", "_DistributedOptimizer")
         return optimizer_class(optimizer, use_locking, ReduceOptions.of(given))
     del given["use_locking"]

@@ -75,7 +75,7 @@ def _fit(plain_fit: Any, bound: inspect.BoundArguments, plan: TrainerPlan) -> An
 
 
 class CountedEpochs(keras.callbacks.Callback):
-    """In the place of a `Guard`: data of `shard` are dealt out anew in each epoch, if the steps reduce something.
+    """In the place of a `Guard`: data of `hvd.data.shard` are distributed again in each epoch, if the steps reduce.
 
     A `fit` that reduces nothing may be this rank's alone, and changes no numbers.
 

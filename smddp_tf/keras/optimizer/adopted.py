@@ -24,9 +24,9 @@ def follow_distribution(model: Any) -> None:
     """
     for optimizer in optimizers_of(model):
         if not adopt(optimizer) and current() is None and getattr(reducer_on(optimizer), "of_distribution", False):
-            if reducer_on(optimizer).settings.shard is not None:
+            if reducer_on(optimizer).settings.partition_state is not None:
                 raise ValueError(
-                    "The optimizer's state is cut over the ranks by DataParallel(shard=...), so it cannot be used "
+                    "The optimizer's state is cut over the ranks by DataParallel(partition_state=...), so it cannot be "
                     "without that distribution. Save the model on all ranks, and load it after set_distribution(None)."
                 )
             for each in {id(o): o for o in (optimizer, innermost(optimizer))}.values():
@@ -38,8 +38,8 @@ def adopt(optimizer: Any) -> bool:
     """Makes an optimizer reduce, if there is a distribution and nobody else reduces; returns whether it had to."""
     if current() is None or reduces(optimizer) or is_updating():
         return False
-    shard = getattr(current(), "shard", None)
-    reducer = attach(optimizer, ReduceOptions(shard=shard, sparse_as_dense=shard is not None))
+    partition = getattr(current(), "partition_state", None)
+    reducer = attach(optimizer, ReduceOptions(partition_state=partition, sparse_as_dense=partition is not None))
     reducer.of_distribution = reducer.is_inherited = True  # `is_inherited`: the user may still wrap it
     return True
 

@@ -41,7 +41,8 @@ def DistributedOptimizer(
     groups: Any = None,
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
-    shard: Any = None,
+    partition_state: str | int | None = None,
+    shard: str | int | None = None,
 ) -> Any:
     """Averages gradients over all ranks before `optimizer` applies them.
 
@@ -91,9 +92,10 @@ def DistributedOptimizer(
         process_set: The ranks to reduce over; the others apply their own gradients. Defaults to all.
         scale_local_gradients: Boolean. Divides the gradients of local variables (`optimizer.register_local_var(v)`),
             which stay on their rank, by the number of ranks, as a mean divides the others. Defaults to `True`.
-        shard: Which ranks share the optimizer's state, of which each then has an equal part: `"node"`, those of each
-            node; `"world"`, all; an integer, so many consecutive ranks. Weights are those without it, bit by bit, and
-            so are saved files. See docs/memory.md. Defaults to `None`: every rank has all of the state.
+        partition_state: Which ranks share the optimizer's state, of which each then has an equal part: `"node"`, those
+            of each node; `"world"`, all; an integer, so many consecutive ranks. Weights are those without it, bit by
+            bit, and so are saved files. See docs/memory.md. Defaults to `None`: every rank has all of the state.
+        shard: The older name of `partition_state`.
 
     Returns:
         The optimizer that reduces.
@@ -114,8 +116,8 @@ def distribute(optimizer: Any, settings: ReduceOptions, copies: bool) -> Any:
         copies: whether the one that reduces is a copy. An optimizer that reduces already, and may be wrapped once more,
             is changed in place.
     """
-    if settings.shard is not None:
-        settings = _checked_shard(settings)
+    if settings.partition_state is not None:
+        settings = _checked_partition(settings)
     if LEGACY:
         return legacy.distribute(optimizer, settings, copies)
     _check_optimizer(optimizer)
@@ -167,16 +169,17 @@ def PartialDistributedOptimizer(
     return wrapped
 
 
-def _checked_shard(settings: ReduceOptions) -> ReduceOptions:
+def _checked_partition(settings: ReduceOptions) -> ReduceOptions:
     if LEGACY:
-        needs_keras_3("DistributedOptimizer(shard=...)")
+        needs_keras_3("DistributedOptimizer(partition_state=...)")
     if settings.process_set is not global_process_set:
         raise ValueError(
-            "`shard` divides the state among all ranks, which must reduce together. Received: shard="
-            f"{settings.shard!r} with process_set={settings.process_set}. Leave one of them out."
+            "`partition_state` divides the state among all ranks, which must reduce together. Received: "
+            f"partition_state={settings.partition_state!r} with process_set={settings.process_set}. Leave one of them "
+            "out."
         )
     if is_initialized():
-        degree_of(settings.shard)
+        degree_of(settings.partition_state)
     return settings._replace(sparse_as_dense=True)
 
 

@@ -86,10 +86,10 @@ class OptimizerReducer:
 
     def sharded(self) -> ShardedState | None:
         """The parts of the state on this rank; None where each rank has all of it."""
-        if self.settings.shard is None:
+        if self.settings.partition_state is None:
             return None
         if self._sharded is None:
-            self._sharded = ShardedState(self.settings.shard, self.name)
+            self._sharded = ShardedState(self.settings.partition_state, self.name)
         return self._sharded if self._sharded.degree > 1 else None
 
     def over_ranks(self, variables: Sequence[Any], state: ShardedState | None) -> GradientReducer:

@@ -79,7 +79,10 @@ def wrap_class(optimizer_class: Any, settings: ReduceOptions | None = None) -> A
         return optimizer_class
     settings = settings or DEFAULTS
     return wrapped_class(
-        optimizer_class, _members_for if settings.shard is None else _sharded_members_for, settings, attach
+        optimizer_class,
+        _members_for if settings.partition_state is None else _sharded_members_for,
+        settings,
+        attach,
     )
 
 
@@ -137,7 +140,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
 
 
 def _sharded_members_for(optimizer_class: Any) -> dict[str, Any]:
-    """The same for an optimizer with `shard`, whose state is built, clipped and averaged in parts."""
+    """The same for an optimizer with `partition_state`, whose state is built, clipped and averaged in parts."""
     whole = _members_for(optimizer_class)
 
     def build(self: Any, variables: Any) -> None:
@@ -176,7 +179,8 @@ def _sharded_members_for(optimizer_class: Any) -> dict[str, Any]:
         if save_type == "checkpoint" and _sharded(self) is not None:
             raise NotImplementedError(
                 "tf.train.Checkpoint would keep this rank's part only of an optimizer's state that is cut over the "
-                "ranks (shard=...). Save by model.save, model.save_weights or hvd.elastic.TensorFlowKerasState."
+                "ranks (partition_state=...). Save by model.save, model.save_weights or "
+                "hvd.elastic.TensorFlowKerasState."
             )
         return optimizer_class._trackable_children(self, save_type, **kwargs)
 

@@ -45,12 +45,12 @@ def cut_variables(model: Any, optimizers: Iterable[Any] = ()) -> list[Any]:
 
 
 def saves_together(model: Any, optimizers: Iterable[Any] = ()) -> bool:
-    """Returns whether all ranks save together: with `shard` and `DistributedEmbedding`, also if nothing is sharded."""
+    """Returns whether all ranks save together: with `partition_state` or `DistributedEmbedding`, cut or not."""
     if LEGACY or not is_initialized() or size() == 1:
         return False
     reducers = [reducer_on(innermost(each)) for each in (*optimizers_of(model), *optimizers)]
     return (
-        any(reducer is not None and reducer.settings.shard is not None for reducer in reducers)
+        any(reducer is not None and reducer.settings.partition_state is not None for reducer in reducers)
         or any(getattr(layer, "saves_together", False) for layer in model._flatten_layers())
         or bool(cut_variables(model, optimizers))
     )
@@ -67,9 +67,10 @@ def refuse_cut_tables(model: Any, what: str) -> None:
 
 
 def _sharded(model: Any) -> list[str]:
-    """Names `shard` for each optimizer whose state is sharded, or will be when it is built."""
+    """Names `partition_state` for each optimizer whose state is sharded, or will be when it is built."""
     reducers = [reducer_on(innermost(each)) for each in optimizers_of(model)]
-    return [f"shard={each.settings.shard!r}" for each in reducers if each is not None and each.sharded()]
+    sharded = [each for each in reducers if each is not None and each.sharded()]
+    return [f"partition_state={each.settings.partition_state!r}" for each in sharded]
 
 
 def together(model: Any, save: Callable[[], Any], optimizers: Iterable[Any] = ()) -> Any:
@@ -128,7 +129,8 @@ def cut(variable: Any, table: Any) -> Any:
 
 def _serve(variables: Sequence[Any]) -> None:
     while True:
-        number, problem = broadcast_object(None, 0, name=_NAME)
+        request: tuple[int | None, str] = broadcast_object(None, 0, name=_NAME)
+        number, problem = request
         if number is None:
             break
         _gathered(variables[number], layout_of(variables[number]))
@@ -205,8 +207,8 @@ def _saving_together(plain: Any) -> Any:
             return plain(*args, **kwargs)
         if is_cut and not str(filepath).endswith((".keras", ".weights.h5")):
             raise ValueError(
-                "What is cut over the ranks (DistributedEmbedding, shard) is saved to files ending in .keras or "
-                f".weights.h5. Received: filepath={filepath!r}."
+                "What is cut over the ranks (DistributedEmbedding, partition_state) is saved to files ending in .keras "
+                f"or .weights.h5. Received: filepath={filepath!r}."
             )
         return together(model, lambda: plain(*args, **kwargs))
 
@@ -280,7 +282,7 @@ def _refusing_parts(plain: Any) -> Any:
         for shard in _sharded(model):
             raise NotImplementedError(
                 "SwapEMAWeights would exchange this rank's parts of moving averages, and weights would stay as they "
-                f"are. Received: an optimizer with {shard}. Leave `shard` or the callback out."
+                f"are. Received: an optimizer with {shard}. Leave `partition_state` or the callback out."
             )
         plain(self, model)
 

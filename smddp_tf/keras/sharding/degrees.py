@@ -16,31 +16,33 @@ def possible_degrees() -> list[int]:
     return [k for k in range(1, ranks + 1) if ranks % k == 0 and (local % k == 0 or k % local == 0)]
 
 
-def degree_of(shard: Any) -> int:
-    """The number of parts that the argument `shard` asks for; 1: every rank has all of the state.
+def degree_of(partition_state: Any) -> int:
+    """The number of parts that the argument `partition_state` asks for; 1: every rank has all of the state.
 
     Args:
-        shard: None; "node" or "world", the ranks of one node or all ranks; or an integer. With one rank only all of
-            them mean 1.
+        partition_state: None; "node" or "world", the ranks of one node or all ranks; or an integer. With one rank only
+            all of them mean 1.
 
     Raises:
         ValueError: it is none of these, or the ranks of this job cannot be divided so.
     """
-    is_number = hasattr(shard, "__index__") and not isinstance(shard, bool)
-    if shard is not None and shard not in ("node", "world") and not (is_number and shard >= 1):
+    asked = partition_state
+    is_number = hasattr(asked, "__index__") and not isinstance(asked, bool)
+    if asked is not None and asked not in ("node", "world") and not (is_number and asked >= 1):
         raise ValueError(
-            f'`shard` must be None, "node", "world" or an integer of at least 1. Received: shard={shard!r}.'
+            '`partition_state` must be None, "node", "world" or an integer of at least 1. Received: '
+            f"partition_state={asked!r}."
         )
-    if shard is None or basics.size() == 1:
+    if asked is None or basics.size() == 1:
         return 1
-    uneven_nodes = shard == "node" and not basics.is_homogeneous()
-    degree = {"node": basics.local_size(), "world": basics.size()}.get(shard) or int(shard)
+    uneven_nodes = asked == "node" and not basics.is_homogeneous()
+    degree = {"node": basics.local_size(), "world": basics.size()}.get(asked) or int(asked)
     possible = possible_degrees()
     if uneven_nodes or degree not in possible:
         raise ValueError(
-            f"`shard` must divide the {basics.size()} ranks, and divide the ranks of a node or be a multiple of them "
-            f"({basics.local_size()} here; the nodes must be equally large for all but 1 and {basics.size()}). "
-            f"Received: shard={shard!r}. Possible here: {', '.join(map(str, possible))}."
+            f"`partition_state` must divide the {basics.size()} ranks, and divide the ranks of a node or be a multiple "
+            f"of them ({basics.local_size()} here; the nodes must be equally large for all but 1 and {basics.size()}). "
+            f"Received: partition_state={asked!r}. Possible here: {', '.join(map(str, possible))}."
         )
     return degree
 

@@ -60,18 +60,19 @@ class MemoryReport:
 
     def __str__(self) -> str:
         columns = [[name, *(f"{getattr(row, name) / 2**20:,.1f}" for row in self.rows)] for name in _COLUMNS]
-        heads = ["MiB of a rank", *(f"shard={row.degree:<7}" for row in self.rows)]
+        heads = ["MiB of a rank", *(f"{row.degree:>2} part{'s' * (row.degree > 1):<6}" for row in self.rows)]
         lines = [head + "".join(f"{cell:>13}" for cell in cells) for head, *cells in zip(heads, *columns)]
         if self.budget is not None:
-            least, fits = min(self.rows, key=lambda row: row.total), f"is enough with shard={self.needed}."
-            too_small = f"is too small: the least is {least.total / 2**20:,.1f} MiB, with shard={least.degree}."
+            least, fits = min(self.rows, key=lambda row: row.total), f"is enough with partition_state={self.needed}."
+            least_of = f"the least is {least.total / 2**20:,.1f} MiB, with partition_state={least.degree}."
+            too_small = f"is too small: {least_of}"
             lines.append(f"{self.budget / 2**20:,.1f} MiB " + (too_small if self.needed is None else fits))
         return "\n".join(lines)
 
 
 def memory(
-    model: Any, optimizer: Any = None, *, shard: Any = None, batch: Any = None, budget: int | None = None,
-    ranks: int | None = None,
+    model: Any, optimizer: Any = None, *, partition_state: str | int | None = None, batch: Any = None,
+    budget: int | None = None, ranks: int | None = None,
 ) -> MemoryReport:  # fmt: skip
     """Computes the bytes that a rank needs to train `model`, for each number of ranks that share the optimizer's state.
 
@@ -80,7 +81,8 @@ def memory(
     Args:
         model: Keras model, built.
         optimizer: Keras optimizer, wrapped or not, built or not; it stays as it is. Defaults to the model's.
-        shard: the only degree to show, as in `DistributedOptimizer`. Defaults to all that the ranks of this job allow.
+        partition_state: the only degree to show, as in `DistributedOptimizer`. Defaults to all that the ranks of this
+            job allow.
         batch: of one rank, to count activations for: its size, or inputs. Defaults to none.
         budget: bytes that a rank has, for `needed`.
         ranks: shows the degrees of a job with so many ranks instead: its divisors.
@@ -90,17 +92,18 @@ def memory(
 
     Raises:
         ValueError: the model is not built, there is no optimizer, or arguments do not fit.
-        NotImplementedError: `shard` is given, and the optimizer needs full tensors.
+        NotImplementedError: `partition_state` is given, and the optimizer needs full tensors.
     """
     needs_keras_3("hvd.memory")
     optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
-    if not isinstance(optimizer, keras.optimizers.Optimizer) or not model.built or (ranks and shard is not None):
+    contradict = bool(ranks) and partition_state is not None
+    if not isinstance(optimizer, keras.optimizers.Optimizer) or not model.built or contradict:
         raise ValueError(
             "`hvd.memory` needs a model that is built (call it on a batch, or model.build(shape)), an optimizer unless "
-            "it is compiled, and one of `shard` and `ranks` at most. Received: "
-            f"model.built={model.built}, optimizer={optimizer!r}, shard={shard!r}, ranks={ranks}."
+            "it is compiled, and one of `partition_state` and `ranks` at most. Received: "
+            f"model.built={model.built}, optimizer={optimizer!r}, partition_state={partition_state!r}, ranks={ranks}."
         )
-    allowed = possible_degrees() if shard is None else [degree_of(shard)]
+    allowed = possible_degrees() if partition_state is None else [degree_of(partition_state)]
     degrees = [degree for degree in range(1, ranks + 1) if ranks % degree == 0] if ranks else allowed
     trainable, weights = list(model.trainable_variables), _bytes_of(model.variables)
     activations = 0 if batch is None else _activations(model, _inputs(model, batch))
@@ -109,7 +112,7 @@ def memory(
         try:
             slots, parts = _state(optimizer, trainable, degree)
         except NotImplementedError:  # of an optimizer that needs full tensors
-            if shard is not None:
+            if partition_state is not None:
                 raise
             break
         rows.append(MemoryRow(degree, weights, slots, parts, _bytes_of(trainable), activations, engine))

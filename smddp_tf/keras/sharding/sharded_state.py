@@ -38,7 +38,7 @@ class ShardedState:
     """See the module.
 
     Args:
-        shard: the argument of `DistributedOptimizer`.
+        partition_state: the argument of `DistributedOptimizer`.
         name: of the optimizer, for messages; the same on all ranks.
 
     Attributes:
@@ -47,11 +47,11 @@ class ShardedState:
         parts: for each of them this rank's part, a Keras variable; or itself where it is not cut.
     """
 
-    def __init__(self, shard: Any, name: str) -> None:
-        self.degree = degree_of(shard)
+    def __init__(self, partition_state: Any, name: str) -> None:
+        self.degree = degree_of(partition_state)
         self.wholes: list[Any] = []
         self.parts: list[Any] = []
-        self._shard, self._name = shard, name
+        self._asked, self._name = partition_state, name
         self._whole_of: dict[int, Any] = {}  # by id of the `tf.Variable` inside of a part
         self._clipped: list[bool] = []  # of the gradients that Keras clips now: are they parts?
         save_whole_tables()
@@ -88,10 +88,12 @@ class ShardedState:
         ]
         if names or wrong:
             raise NotImplementedError(
-                "`shard` needs an optimizer whose update of an element depends on that element alone, and whose slots "
-                "are made by `add_variable_from_reference` and begin with one number, not with the weights. "
+                "`partition_state` needs an optimizer whose update of an element depends on that element alone, and "
+                "whose slots are made by `add_variable_from_reference` and begin with one number, not with the "
+                "weights. "
                 f"Received: {type(optimizer).__name__}"
-                f"{'' if names else f' with the slot {wrong[0].path}'}. Use another optimizer, or leave `shard` out."
+                f"{'' if names else f' with the slot {wrong[0].path}'}. Use another optimizer, or leave "
+                "`partition_state` out."
             )
 
     def whole_of(self, part: Any) -> Any:
@@ -190,9 +192,9 @@ class ShardedState:
         cut_for = next((layout.places for layout in layouts), ())
         if len(cut_for) not in (0, basics.size()):
             raise RuntimeError(
-                f"The state of the optimizer was cut over {len(cut_for)} ranks (shard={self._shard!r}), and this "
-                f"session has {basics.size()}. Parts of lost ranks are in commits on disk and saved files only: make "
-                "model and optimizer anew, and load one of these."
+                f"The state of the optimizer was cut over {len(cut_for)} ranks (partition_state={self._asked!r}), and "
+                f"this session has {basics.size()}. Parts of lost ranks are in commits on disk and saved files only: "
+                "make model and optimizer anew, and load one of these."
             )
 
 

@@ -116,11 +116,11 @@ def test_what_must_run_everywhere_is_refused(hvd):
 def test_a_backup_of_a_state_that_will_be_cut_is_refused_before_training(hvd, size, tmp_path):
     """Also while the optimizer has no variables yet."""
     model = keras.Sequential([keras.layers.Dense(2)])
-    model.compile(hvk.DistributedOptimizer(keras.optimizers.Adam(), shard="world"), loss="mse")
+    model.compile(hvk.DistributedOptimizer(keras.optimizers.Adam(), partition_state="world"), loss="mse")
     callback = on_rank_zero(keras.callbacks.BackupAndRestore(str(tmp_path)))
     x = np.ones((4, 3))
     if size == 1:
         model.fit(x, x[:, :2], verbose=0, callbacks=[callback])
         return
-    with pytest.raises(NotImplementedError, match="BackupAndRestore would keep rank 0's part only .*shard='world'"):
+    with pytest.raises(NotImplementedError, match="BackupAndRestore would keep .* only .*partition_state='world'"):
         model.fit(x, x[:, :2], verbose=0, callbacks=[callback])

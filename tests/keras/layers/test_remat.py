@@ -59,9 +59,9 @@ def data_of(rank: int) -> tuple[np.ndarray, np.ndarray]:
     return x, (x.mean(1)[:, :1] * (1 + rank) + np.sin(x[:, 0, 1:2])).astype(np.float32)
 
 
-def fitted(rank: int, model: keras.Model, shard=None, **compiled) -> list[np.ndarray]:
+def fitted(rank: int, model: keras.Model, partition_state=None, **compiled) -> list[np.ndarray]:
     optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
-    model.compile(hvk.DistributedOptimizer(optimizer, shard=shard), loss="mse", **compiled)
+    model.compile(hvk.DistributedOptimizer(optimizer, partition_state=partition_state), loss="mse", **compiled)
     start = model.get_weights()
     model.fit(*data_of(rank), batch_size=BATCH, shuffle=False, verbose=0)
     assert any(not np.array_equal(one, first) for one, first in zip(model.get_weights(), start)), "nothing was learned"

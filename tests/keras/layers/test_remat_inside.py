@@ -91,7 +91,7 @@ def mine(rank: int, size: int, steps: int = STEPS) -> list[np.ndarray]:
 
 def by_fit(model: keras.Model, x: np.ndarray, y: np.ndarray, **options: Any) -> keras.Model:
     shard = options.pop("shard", None)
-    model.compile(hvk.DistributedOptimizer(adamw(), shard=shard), loss="mse", **options)
+    model.compile(hvk.DistributedOptimizer(adamw(), partition_state=shard), loss="mse", **options)
     model.fit(x, y, batch_size=ROWS_PER_RANK, shuffle=False, verbose=0)
     return model
 

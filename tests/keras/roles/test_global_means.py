@@ -230,7 +230,7 @@ def test_float64(hvd, size, options):
         expected, _ = trained(make, data)
         with distributed():
             whole, _ = trained(make, data)
-        with DataParallel(shard=size).scope():
+        with DataParallel(partition_state=size).scope():
             found, _ = trained(make, data)
     finally:
         keras.config.set_floatx(before[0])

@@ -110,12 +110,12 @@ def test_moving_averages_of_tables(hvd, rank, mpi, size, tmp_path, shard):
     model = give_first_tables(cut_model(("row_wise", "column_wise", "table_wise")))
     options = {"use_ema": True, "ema_momentum": 0.5, "ema_overwrite_frequency": None}
     optimizer = keras.optimizers.Adagrad(0.1, initial_accumulator_value=0.0, **options)
-    model.compile(hvk.DistributedOptimizer(optimizer, shard=shard), "mse")
+    model.compile(hvk.DistributedOptimizer(optimizer, partition_state=shard), "mse")
     x, y = part(data_of(16), rank, size)
     model.fit(x, y, batch_size=4, shuffle=False, verbose=0)
     model.save(path)
     mpi.barrier()
-    again = hvk.load_model(path, shard=shard)
+    again = hvk.load_model(path, partition_state=shard)
     again.fit(x, y, batch_size=4, shuffle=False, verbose=0)
     model.fit(x, y, batch_size=4, shuffle=False, verbose=0)
     for ours, theirs in zip(again.variables, model.variables):
@@ -132,11 +132,11 @@ def test_rank_0_writes_for_an_optimizer_without_slots(hvd, rank, mpi, size, tmp_
     x = np.arange(24.0, dtype=np.float32).reshape(8, 3) + rank * (way == "optimizer")
     optimizer = keras.optimizers.SGD(1e-3)
     keras.distribution.initialize()
-    under = smddp_tf.keras.distribution.DataParallel(shard="world").scope()
+    under = smddp_tf.keras.distribution.DataParallel(partition_state="world").scope()
     with under if way == "distribution" else contextlib.nullcontext():
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
         if way == "optimizer":
-            optimizer = hvk.DistributedOptimizer(optimizer, shard="world")
+            optimizer = hvk.DistributedOptimizer(optimizer, partition_state="world")
         model.compile(optimizer, "mse")
         model.fit(x, x[:, :2], batch_size=4, verbose=0)
         model.save(tmp_path / "saved.keras")

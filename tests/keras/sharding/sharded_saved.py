@@ -27,7 +27,8 @@ def make(shard: str) -> keras.Model:
     layers = [keras.layers.Dense(width, activation="tanh") for width in (SHAPE[1], 19, 1)]
     model = keras.Sequential([keras.Input((SHAPE[0],)), *layers])
     optimizer = keras.optimizers.AdamW(0.01, use_ema=True)
-    model.compile(hvk.DistributedOptimizer(optimizer, shard={"none": None, "2": 2}.get(shard, shard)), loss="mse")
+    parts = {"none": None, "2": 2}.get(shard, shard)
+    model.compile(hvk.DistributedOptimizer(optimizer, partition_state=parts), loss="mse")
     return model
 
 
@@ -61,7 +62,7 @@ def train(folder: Path, shard: str) -> None:
 def resume(folder: Path, shard: str) -> None:
     before = list(np.load(folder / "before.npz").values())
     expected = list(np.load(folder / "after.npz").values())
-    loaded = hvk.load_model(folder / "saved.keras", shard={"none": None, "2": 2}.get(shard, shard))
+    loaded = hvk.load_model(folder / "saved.keras", partition_state={"none": None, "2": 2}.get(shard, shard))
     weights = make(shard)
     weights.optimizer.build(weights.trainable_variables)
     weights.load_weights(folder / "saved.weights.h5")

@@ -51,10 +51,10 @@ def largest(mpi, number):
 
 def check(mpi, model, optimizer, degree):
     """The numbers before the optimizer is built, and after it, are those of its variables."""
-    before = hvk.memory(model, optimizer, shard=degree).rows
+    before = hvk.memory(model, optimizer, partition_state=degree).rows
     assert not optimizer.built
     optimizer.build(model.trainable_variables)
-    assert hvk.memory(model, optimizer, shard=degree).rows == before
+    assert hvk.memory(model, optimizer, partition_state=degree).rows == before
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     assert before[0].slots == largest(mpi, bytes_of(optimizer.variables))
     assert before[0].parts == largest(mpi, bytes_of(parts_of(inner)))
@@ -65,9 +65,9 @@ def check(mpi, model, optimizer, degree):
 def test_slots_of_parts(hvd, mpi, shard, name):
     degree = degree_of(hvd, shard)
     model, make = model_of(), {**OPTIMIZERS, **MORE}[name]
-    row = check(mpi, model, hvk.DistributedOptimizer(make(), shard=shard), degree)
+    row = check(mpi, model, hvk.DistributedOptimizer(make(), partition_state=shard), degree)
     assert row.degree == degree
-    assert hvk.memory(model, make(), shard=shard).rows == (row,)  # a plain optimizer
+    assert hvk.memory(model, make(), partition_state=shard).rows == (row,)  # a plain optimizer
 
 
 @pytest.mark.parametrize("name", [*OPTIMIZERS, *MORE])
@@ -81,17 +81,17 @@ def test_optimizers_that_need_whole_tensors(mpi, size, make):
     check(mpi, model_of(), hvk.DistributedOptimizer(make()), 1)
     assert [row.degree for row in hvk.memory(model_of(), make(), ranks=8).rows] == [1]
     if size > 1:
-        with pytest.raises(NotImplementedError, match="`shard` needs an optimizer whose update"):
-            hvk.memory(model_of(), make(), shard="world")
+        with pytest.raises(NotImplementedError, match="`partition_state` needs an optimizer whose update"):
+            hvk.memory(model_of(), make(), partition_state="world")
 
 
 def test_variables_of_16_bits_have_parts_of_32(hvd, mpi, shard):
     model = model_of(dtype="bfloat16")
-    check(mpi, model, hvk.DistributedOptimizer(keras.optimizers.Adam(), shard=shard), degree_of(hvd, shard))
+    check(mpi, model, hvk.DistributedOptimizer(keras.optimizers.Adam(), partition_state=shard), degree_of(hvd, shard))
 
 
 def test_local_variables_count_whole(hvd, mpi, shard):
-    model, optimizer = model_of(), hvk.DistributedOptimizer(keras.optimizers.Adam(), shard=shard)
+    model, optimizer = model_of(), hvk.DistributedOptimizer(keras.optimizers.Adam(), partition_state=shard)
     optimizer.register_local_var(model.trainable_variables[2])
     check(mpi, model, optimizer, degree_of(hvd, shard))
 
@@ -99,17 +99,17 @@ def test_local_variables_count_whole(hvd, mpi, shard):
 def test_tables_that_are_cut_count_as_this_rank_has_them(shard):
     model = cut_model(("row_wise", "column_wise", "table_wise"))
     optimizer = hvk.DistributedOptimizer(keras.optimizers.Adam())
-    row = hvk.memory(model, optimizer, shard=1).rows[0]
+    row = hvk.memory(model, optimizer, partition_state=1).rows[0]
     optimizer.build(model.trainable_variables)
     assert (row.slots, row.weights) == (bytes_of(optimizer.variables), bytes_of(model.variables))
-    shared = hvk.memory(model, keras.optimizers.Adam(), shard=shard).rows[0]
+    shared = hvk.memory(model, keras.optimizers.Adam(), partition_state=shard).rows[0]
     tables = bytes_of(model.trainable_variables[:-2])
     assert shared.slots - 2 * tables == 12 + 2 * shared.parts  # those of the layer above the tables are shared
 
 
 def test_sums_of_passes(rank, mpi, shard):
-    model = trained(rank, keras.optimizers.SGD(0.1), shard=shard, backward_passes_per_step=2)
-    row = hvk.memory(model, shard=shard).rows[0]  # the model's own optimizer
+    model = trained(rank, keras.optimizers.SGD(0.1), partition_state=shard, backward_passes_per_step=2)
+    row = hvk.memory(model, partition_state=shard).rows[0]  # the model's own optimizer
     sums = reducer_on(model.optimizer).passes.variables
     assert row.slots == largest(mpi, bytes_of(model.optimizer.variables)) + bytes_of(sums)
     assert bytes_of(sums) == WEIGHTS + 8
@@ -131,13 +131,13 @@ def test_a_budget_and_ranks_that_are_not_there():
     assert [row.degree for row in rows] == [1, 2, 3, 6]
     report = hvk.memory(model, optimizer, ranks=6, budget=rows[2].total)
     assert report.needed == 3
-    assert "is enough with shard=3." in str(report)
+    assert "is enough with partition_state=3." in str(report)
     told = json.loads(report.to_json())
     assert told["needed"] == 3
     assert told["rows"][1] == {**vars(rows[1]), "total": rows[1].total}
     nothing = hvk.memory(model, optimizer, ranks=6, budget=1000)
     assert nothing.needed is None
-    assert f"too small: the least is {rows[3].total / 2**20:,.1f} MiB, with shard=6." in str(nothing)
+    assert f"too small: the least is {rows[3].total / 2**20:,.1f} MiB, with partition_state=6." in str(nothing)
     assert len(str(nothing).splitlines()) == 1 + 4 + 1
 
 
@@ -183,13 +183,13 @@ def test_mistakes(size):
         hvk.memory(keras.Sequential([keras.layers.Dense(1)]), optimizer)
     with pytest.raises(ValueError, match="optimizer=None"):
         hvk.memory(model_of())
-    with pytest.raises(ValueError, match="one of `shard` and `ranks`"):
-        hvk.memory(model_of(), optimizer, shard=1, ranks=2)
-    with pytest.raises(ValueError, match="`shard` must be None"):
-        hvk.memory(model_of(), optimizer, shard="rack")
+    with pytest.raises(ValueError, match="one of `partition_state` and `ranks`"):
+        hvk.memory(model_of(), optimizer, partition_state=1, ranks=2)
+    with pytest.raises(ValueError, match="`partition_state` must be None"):
+        hvk.memory(model_of(), optimizer, partition_state="rack")
     if size > 1:
         with pytest.raises(ValueError, match="Possible here: 1, "):
-            hvk.memory(model_of(), optimizer, shard=size + 1)
+            hvk.memory(model_of(), optimizer, partition_state=size + 1)
     open_shape = keras.Sequential([keras.Input((None, 3)), keras.layers.Dense(1)])
     with pytest.raises(ValueError, match="knows the shapes of its inputs"):
         hvk.memory(open_shape, optimizer, batch=4)

@@ -1,4 +1,4 @@
-"""`DistributedOptimizer(shard=...)`: the same weights, bit by bit, and each rank has a part of the state."""
+"""`DistributedOptimizer(partition_state=...)`: the same weights, bit by bit, and each rank has a part of the state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_weights_are_identical(hvd, rank, size, mpi, shard, name):
     if size > 2 and name not in ON_NODES and not FULL:
         pytest.skip("on more ranks only two optimizers, but under make test-full")
     whole = trained(rank, OPTIMIZERS[name]())
-    ours = trained(rank, OPTIMIZERS[name](), shard=shard)
+    ours = trained(rank, OPTIMIZERS[name](), partition_state=shard)
     assert_identical(ours, whole, model_of())
     degree = degree_of(hvd, shard)
     elements = mpi.allgather(slot_elements(ours))
@@ -42,7 +42,7 @@ def test_weights_are_identical(hvd, rank, size, mpi, shard, name):
 def test_state_is_that_of_whole_slots(hvd, rank, mpi, shard):
     """Every rank's parts, put together, are the slots without `shard`."""
     whole = trained(rank, OPTIMIZERS["adam"]()).optimizer
-    ours = trained(rank, OPTIMIZERS["adam"](), shard=shard).optimizer
+    ours = trained(rank, OPTIMIZERS["adam"](), partition_state=shard).optimizer
     degree = degree_of(hvd, shard)
     assert len(ours.variables) == len(whole.variables)
     for mine, expected in zip(ours.variables, whole.variables):
@@ -58,4 +58,4 @@ def test_state_is_that_of_whole_slots(hvd, rank, mpi, shard):
 def test_uneven_numbers_of_batches(rank, shard):
     rows = BATCH * (STEPS - 5 * (rank == 0)) - 3
     whole = trained(rank, OPTIMIZERS["adamw"](), rows=rows)
-    assert_identical(trained(rank, OPTIMIZERS["adamw"](), rows=rows, shard=shard), whole, model_of())
+    assert_identical(trained(rank, OPTIMIZERS["adamw"](), rows=rows, partition_state=shard), whole, model_of())

@@ -1,4 +1,4 @@
-"""`DistributedOptimizer(shard=...)` with everything else that optimizers and training have."""
+"""`DistributedOptimizer(partition_state=...)` with everything else that optimizers and training have."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import tensorflow as tf
 import smddp_tf.keras as hvk
 import smddp_tf.keras.distribution
 from smddp_tf.elastic.variables import TensorFlowState
+from smddp_tf.keras.roles.wrapping import reducer_on
 from tests.support.embedding_models import cut_model, give_first_tables, part, tables_of
 from tests.support.embedding_models import data_of as data_of_tables
 from tests.support.sharded_models import (
@@ -39,7 +40,7 @@ pytestmark = pytest.mark.ranks("2")
     ids=["accumulation", "clipnorm", "global_clipnorm", "scaled accumulation"],
 )
 def test_what_adds_in_another_order_is_close(hvd, rank, shard, make):
-    whole, ours = trained(rank, make()), trained(rank, make(), shard=shard)
+    whole, ours = trained(rank, make()), trained(rank, make(), partition_state=shard)
     for one, other in zip(ours.get_weights(), whole.get_weights()):
         np.testing.assert_allclose(one, other, rtol=0, atol=2e-6 * np.abs(other).max())
 
@@ -47,7 +48,7 @@ def test_what_adds_in_another_order_is_close(hvd, rank, shard, make):
 def test_backward_passes_per_step(rank, shard):
     options = {"backward_passes_per_step": 3, "average_aggregated_gradients": True}
     whole = trained(rank, OPTIMIZERS["adamw"](), **options)
-    assert_identical(trained(rank, OPTIMIZERS["adamw"](), shard=shard, **options), whole, model_of())
+    assert_identical(trained(rank, OPTIMIZERS["adamw"](), partition_state=shard, **options), whole, model_of())
 
 
 def test_constraints_and_decay_with_exceptions(rank, shard):
@@ -56,7 +57,7 @@ def test_constraints_and_decay_with_exceptions(rank, shard):
         optimizer.exclude_from_weight_decay(var_names=["bias"])
         return trained(rank, optimizer, model_of(kernel_constraint="max_norm", bias_initializer="ones"), **options)
 
-    assert_identical(run(shard=shard), run(), model_of(bias_initializer="zeros"))
+    assert_identical(run(partition_state=shard), run(), model_of(bias_initializer="zeros"))
 
 
 def test_an_infinity_on_one_rank_skips_the_step_on_all(rank, size, mpi, shard):
@@ -71,7 +72,7 @@ def test_an_infinity_on_one_rank_skips_the_step_on_all(rank, size, mpi, shard):
             scales.append(float(model.optimizer.dynamic_scale.numpy()))
         return model, scales
 
-    (whole, expected), (ours, scales) = run(), run(shard=shard)
+    (whole, expected), (ours, scales) = run(), run(partition_state=shard)
     assert scales == expected
     assert scales[2] == scales[1] / 2
     assert mpi.allgather(scales) == [scales] * size
@@ -101,7 +102,7 @@ def test_loops_of_the_users_own(rank, shard, way):
             call(x[first : first + BATCH], y[first : first + BATCH])
         return model
 
-    ours, whole, start = run(shard=shard), run(), model_of()
+    ours, whole, start = run(partition_state=shard), run(), model_of()
     if way != "xla":
         assert_identical(ours, whole, start)
     for one, other in zip(ours.get_weights(), whole.get_weights()):  # XLA fuses differently, and rounds differently
@@ -116,7 +117,7 @@ def test_weights_that_somebody_changes_are_kept(rank, shard):
         model.fit(x, y, batch_size=BATCH, epochs=1, shuffle=False, verbose=0)
         return model
 
-    assert_identical(run(shard=shard), run(), model_of())
+    assert_identical(run(partition_state=shard), run(), model_of())
 
 
 def test_an_optimizer_that_has_state_already(rank, shard):
@@ -128,7 +129,7 @@ def test_an_optimizer_that_has_state_already(rank, shard):
             variable.assign(np.linspace(0.1, 0.2, math.prod(variable.shape)).reshape(variable.shape))
         return trained(rank, optimizer, model, **options)
 
-    assert_identical(run(shard=shard), run(), model_of())
+    assert_identical(run(partition_state=shard), run(), model_of())
 
 
 def test_local_variables_stay_whole(rank, shard):
@@ -142,7 +143,7 @@ def test_local_variables_stay_whole(rank, shard):
         model.fit(x, y, batch_size=BATCH, epochs=1, shuffle=False, verbose=0)
         return model
 
-    ours, whole = run(shard=shard), run()
+    ours, whole = run(partition_state=shard), run()
     assert_identical(ours, whole, model_of())
     shapes = {tuple(variable.shape) for variable in ours.optimizer.variables}
     assert tuple(ours.layers[1].kernel.shape) in shapes
@@ -160,8 +161,8 @@ def test_embeddings(rank, shard):
         model.fit(ids, ids[:, :1] / 50, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
         return model
 
-    # Without `shard` the rows of the gradient travel, and are added up in another order.
-    for one, other in zip(run(shard=shard).get_weights(), run().get_weights()):
+    # Without `partition_state` the rows of the gradient travel, and are added up in another order.
+    for one, other in zip(run(partition_state=shard).get_weights(), run().get_weights()):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
 
 
@@ -172,14 +173,14 @@ def test_beside_tables_that_are_cut(rank, size, mpi, shard):
         model.fit(*part(data_of_tables(8 * size), rank, size), batch_size=4, shuffle=False, verbose=0)
         return model
 
-    for one, other in zip(tables_of(run(shard=shard)), tables_of(run())):
+    for one, other in zip(tables_of(run(partition_state=shard)), tables_of(run())):
         np.testing.assert_array_equal(one, other)
 
 
 def test_16_bit_variables_have_parts_of_32_bits(hvd, rank, mpi, shard):
     """Changes too small for bfloat16 add up."""
     weight = keras.Variable(np.full((40, 3), 1.0), dtype="bfloat16", name="weight")
-    optimizer = hvk.DistributedOptimizer(keras.optimizers.SGD(1.0), shard=shard)
+    optimizer = hvk.DistributedOptimizer(keras.optimizers.SGD(1.0), partition_state=shard)
     for step in range(16):
         optimizer.apply([tf.fill([40, 3], tf.constant(2.0**-11, tf.bfloat16))], [weight])
         expected = np.float32(1 - (step + 1) * 2.0**-11)
@@ -204,7 +205,7 @@ def test_under_keras_distribution(hvd, size, shard):
             model.fit(x, y, batch_size=BATCH * size, epochs=2, shuffle=False, verbose=0)
         return model
 
-    whole, ours = run(), run(shard=shard)
+    whole, ours = run(), run(partition_state=shard)
     assert_identical(ours, whole, model_of())
     assert slot_elements(ours) < slot_elements(whole)
     x, y = data_of(0, BATCH * size)
@@ -219,7 +220,7 @@ def test_degrees_that_cannot_be(size, shard, message):
     if size == 1 and shard == 7:
         pytest.skip("one rank has all of the state")
     with pytest.raises(ValueError, match=message):
-        hvk.DistributedOptimizer(keras.optimizers.Adam(), shard=shard)
+        hvk.DistributedOptimizer(keras.optimizers.Adam(), partition_state=shard)
 
 
 class OwnSlots(keras.optimizers.SGD):
@@ -243,13 +244,13 @@ OWN = [("OwnSlots with the slot", OwnSlots), ("CopiedSlots with the slot", Copie
 def test_optimizers_that_need_whole_tensors(size, named, optimizer):
     if size == 1:
         pytest.skip("one rank has all of the state")
-    wrapped = hvk.DistributedOptimizer(optimizer(), shard="world")
+    wrapped = hvk.DistributedOptimizer(optimizer(), partition_state="world")
     with pytest.raises(NotImplementedError, match=f"Received: {named}"):
         wrapped.build(model_of().trainable_variables)
 
 
 def test_a_state_of_variables_is_not_committed(rank, shard, tmp_path):
-    model = trained(rank, OPTIMIZERS["adam"](), shard=shard)
+    model = trained(rank, OPTIMIZERS["adam"](), partition_state=shard)
     state = TensorFlowState([*model.variables, *model.optimizer.variables])
     with pytest.raises(NotImplementedError, match="saved by TensorFlowKerasState"):
         state.to_disk()
@@ -257,18 +258,18 @@ def test_a_state_of_variables_is_not_committed(rank, shard, tmp_path):
 
 def test_process_sets_and_other_ranks(hvd, sets):
     some = next(iter(sets.values()))
-    with pytest.raises(ValueError, match="`shard` divides the state among all ranks"):
-        hvk.DistributedOptimizer(keras.optimizers.Adam(), shard="world", process_set=some)
+    with pytest.raises(ValueError, match="`partition_state` divides the state among all ranks"):
+        hvk.DistributedOptimizer(keras.optimizers.Adam(), partition_state="world", process_set=some)
 
 
 def test_rank_0_writes_files_also_where_nothing_is_cut(hvd, rank, tmp_path):
-    """`shard=1`, a node of one rank, or small tables: whether something is cut must not change what a script does."""
+    """`partition_state=1`, a node of one rank, small tables: what a script does must not depend on what is cut."""
     table = hvk.layers.TableConfig("t", 5, 2, placement="default_device")
     ids = keras.Input((), dtype="int64")
     rows = hvk.layers.DistributedEmbedding(hvk.layers.FeatureConfig("f", table, (None,), (None, 2)))(ids)
     with_table = keras.Model(ids, keras.layers.Dense(1)(rows))
     sharded = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-    sharded.compile(hvk.DistributedOptimizer(keras.optimizers.Adam(), shard=1), loss="mse")
+    sharded.compile(hvk.DistributedOptimizer(keras.optimizers.Adam(), partition_state=1), loss="mse")
     for number, model in enumerate((with_table, sharded)):
         ways = [model.save, lambda path, model=model: keras.saving.save_model(model, path), model.save_weights]
         endings = ["keras", "keras", "weights.h5"]
@@ -280,11 +281,21 @@ def test_rank_0_writes_files_also_where_nothing_is_cut(hvd, rank, tmp_path):
 
 def test_weights_are_not_swapped_with_parts(hvd, size):
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-    model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.1, use_ema=True), shard="world"), loss="mse")
+    plain = keras.optimizers.SGD(0.1, use_ema=True)
+    model.compile(hvk.DistributedOptimizer(plain, partition_state="world"), loss="mse")
     swap = [keras.callbacks.SwapEMAWeights()]
     x = np.ones((4, 3))
     if size == 1:
         model.fit(x, x[:, :2], verbose=0, callbacks=swap)
         return
-    with pytest.raises(NotImplementedError, match="SwapEMAWeights would exchange .*shard='world'"):
+    with pytest.raises(NotImplementedError, match="SwapEMAWeights would exchange .*partition_state='world'"):
         model.fit(x, x[:, :2], verbose=0, callbacks=swap)
+
+
+def test_the_older_name_of_the_argument(hvd):
+    """`shard`, with a warning, by each way that takes it."""
+    with pytest.warns(DeprecationWarning, match="is called `partition_state` now"):
+        older = hvk.DistributedOptimizer(keras.optimizers.SGD(0.1), shard="world")
+    assert reducer_on(older).settings.partition_state == "world"
+    with pytest.warns(DeprecationWarning, match="is called `partition_state` now"):
+        assert reducer_on(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), shard=1)).settings.partition_state == 1
