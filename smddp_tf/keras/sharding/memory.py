@@ -13,6 +13,7 @@ import tensorflow as tf
 from smddp_tf._native import loader
 from smddp_tf.collectives.layouts import layout_of, mark
 from smddp_tf.gradients.local_sources import LocalSources
+from smddp_tf.gradients.options import warn_of_shard
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.roles.optimizers import innermost, stays_local
 from smddp_tf.keras.roles.wrapping import reducer_on, unwrapped
@@ -72,7 +73,7 @@ class MemoryReport:
 
 def memory(
     model: Any, optimizer: Any = None, *, partition_state: str | int | None = None, batch: Any = None,
-    budget: int | None = None, ranks: int | None = None,
+    budget: int | None = None, ranks: int | None = None, shard: str | int | None = None,
 ) -> MemoryReport:  # fmt: skip
     """Computes the bytes that a rank needs to train `model`, for each number of ranks that share the optimizer's state.
 
@@ -86,6 +87,7 @@ def memory(
         batch: of one rank, to count activations for: its size, or inputs. Defaults to none.
         budget: bytes that a rank has, for `needed`.
         ranks: shows the degrees of a job with so many ranks instead: its divisors.
+        shard: the older name of `partition_state`.
 
     Returns:
         A `MemoryReport`; its numbers are bytes.
@@ -95,6 +97,9 @@ def memory(
         NotImplementedError: `partition_state` is given, and the optimizer needs full tensors.
     """
     needs_keras_3("hvd.memory")
+    if shard is not None:
+        warn_of_shard()
+        partition_state = shard
     optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
     contradict = bool(ranks) and partition_state is not None
     if not isinstance(optimizer, keras.optimizers.Optimizer) or not model.built or contradict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import errno
 import os
@@ -42,9 +43,12 @@ def missing_program(command: Sequence[str], settings: Settings, environment: Map
 
 
 def _programs(paths: str) -> set[str]:
-    """The names of the files in the folders of a PATH."""
-    folders = [folder for folder in paths.split(os.pathsep) if os.path.isdir(folder)]
-    return {name for folder in folders for name in os.listdir(folder)}
+    """The names of the files in the folders of a PATH, as far as they can be read."""
+    names: set[str] = set()
+    for folder in paths.split(os.pathsep):
+        with contextlib.suppress(OSError):
+            names.update(os.listdir(folder))
+    return names
 
 
 def started(settings: Settings) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import sys
@@ -142,7 +143,7 @@ def _not_picklable(func: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
     function = inspect.unwrap(func)
     named = {f"argument {number}": value for number, value in enumerate(args)}
     named |= {f"argument {name!r}": value for name, value in kwargs.items()}
-    if inspect.isfunction(function):
+    with contextlib.suppress(TypeError, ValueError):  # it is no function of Python, or a variable has no value yet
         variables = inspect.getclosurevars(function)
         named |= {f"variable {name!r}": value for name, value in {**variables.globals, **variables.nonlocals}.items()}
     found = []

@@ -299,3 +299,8 @@ def test_the_older_name_of_the_argument(hvd):
     assert reducer_on(older).settings.partition_state == "world"
     with pytest.warns(DeprecationWarning, match="is called `partition_state` now"):
         assert reducer_on(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), shard=1)).settings.partition_state == 1
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    with pytest.warns(DeprecationWarning, match="is called `partition_state` now"):
+        assert [row.degree for row in hvk.memory(model, keras.optimizers.SGD(0.1), shard=1).rows] == [1]
+    with pytest.warns(DeprecationWarning, match="is called `partition_state` now"):
+        assert smddp_tf.keras.distribution.DataParallel(shard=1).partition_state == 1
