@@ -220,7 +220,7 @@ def _drawn(chance: random.Random, seed: int, number: int, size: int) -> Case:
         accumulation=some(1, 2, 3, share=0.15),
         scaled=rarely(),
         schedule=rarely(),
-        partition_state=some("", "1", "2", "3", "node", "world", share=0.35),
+        shard=some("", "1", "2", "3", "node", "world", share=0.35),
         passes=some(1, 2, 3, share=0.15),
         averaged=rarely(),
         op=some("Average", "Sum"),
