@@ -46,10 +46,9 @@ class ReduceOptions(NamedTuple):
             ValueError: `groups` or `backward_passes_per_step` is not what it must be.
         """
         check_groups(arguments.get("groups"), arguments.get("num_groups", 0))
-        if (older := arguments.get("shard")) is not None:
-            warn_of_shard()
-            arguments = {**arguments, "partition_state": older}
-        return cls(**{name: arguments[name] for name in cls._fields if name in arguments}).checked()
+        options = cls(**{name: arguments[name] for name in cls._fields if name in arguments})
+        state = partition_state_of(options.partition_state, arguments.get("shard"))
+        return options._replace(partition_state=state).checked()
 
     def checked(self) -> ReduceOptions:
         """Returns the same options, with plain numbers. What a `GradientReducer` takes is checked there.
@@ -92,9 +91,12 @@ class ReduceOptions(NamedTuple):
 DEFAULTS = ReduceOptions()
 
 
-def warn_of_shard() -> None:
-    """Says how the argument `shard` of an optimizer is called now."""
+def partition_state_of(partition_state: str | int | None, shard: str | int | None) -> str | int | None:
+    """Returns `partition_state`, which may have been given by its older name `shard`; of that it warns."""
+    if shard is None:
+        return partition_state
     warn("`shard` of an optimizer is called `partition_state` now: write that.", DeprecationWarning)
+    return shard
 
 
 def check_groups(groups: Any, num_groups: int = 0) -> None:

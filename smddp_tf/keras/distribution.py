@@ -37,7 +37,7 @@ def _refuse_model_parallel(self: Any, *args: Any, **kwargs: Any) -> None:
 
 
 if keras.config.backend() == "tensorflow":
-    from smddp_tf.gradients.options import warn_of_shard
+    from smddp_tf.gradients.options import partition_state_of
     from smddp_tf.keras import patch_table, patches
     from smddp_tf.keras._backend import needs_keras_3
     from smddp_tf.keras.data_parallel import distribution_lib
@@ -70,9 +70,7 @@ if keras.config.backend() == "tensorflow":
             self, *args: Any, partition_state: str | int | None = None, shard: str | int | None = None, **kwargs: Any
         ) -> None:
             super().__init__(*args, **kwargs)
-            if shard is not None:
-                warn_of_shard()
-            self.partition_state = partition_state if shard is None else shard
+            self.partition_state = partition_state_of(partition_state, shard)
             degree_of(self.partition_state)
 
 else:

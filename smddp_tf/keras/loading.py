@@ -12,7 +12,7 @@ from typing import Any
 from smddp_tf import urls
 from smddp_tf._warn import warn
 from smddp_tf.compression import Compression, split
-from smddp_tf.gradients.options import ReduceOptions, check_groups
+from smddp_tf.gradients.options import ReduceOptions, check_groups, partition_state_of
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.optimizer.distributed import distribute
 from smddp_tf.keras.saving.whole_files import is_for_fsspec
@@ -83,7 +83,8 @@ def _loaded(filepath: Any, known: dict[str, Any], compression: Any, distributed:
         if not LEGACY and str(filepath).endswith(_LEGACY_ENDINGS):
             _restore_optimizer(model, filepath)
         check_groups(distributed.pop("groups", None), distributed.pop("num_groups", 0))
-        settings = ReduceOptions(compression=compression, **distributed).checked()
+        state = partition_state_of(distributed.pop("partition_state", None), distributed.pop("shard", None))
+        settings = ReduceOptions(compression=compression, partition_state=state, **distributed).checked()
         distribute(model.optimizer, settings, copies=False)
     return model
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from smddp_tf._native import loader
 from smddp_tf.collectives.layouts import layout_of, mark
 from smddp_tf.gradients.local_sources import LocalSources
-from smddp_tf.gradients.options import warn_of_shard
+from smddp_tf.gradients.options import partition_state_of
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.roles.optimizers import innermost, stays_local
 from smddp_tf.keras.roles.wrapping import reducer_on, unwrapped
@@ -97,9 +97,7 @@ def memory(
         NotImplementedError: `partition_state` is given, and the optimizer needs full tensors.
     """
     needs_keras_3("hvd.memory")
-    if shard is not None:
-        warn_of_shard()
-        partition_state = shard
+    partition_state = partition_state_of(partition_state, shard)
     optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
     contradict = bool(ranks) and partition_state is not None
     if not isinstance(optimizer, keras.optimizers.Optimizer) or not model.built or contradict:

@@ -82,17 +82,16 @@ class RankStates:
             return ""
         host, _ = self.started[missing[0]]
         return (
-            f"rank {', '.join(map(str, missing))} on {host} has ended, with exit code 0, without having called "
-            f"hvd.init(), in which rank {', '.join(map(str, self.in_init))} waits for it. All ranks must call it."
+            f"rank {shortened(missing)} on {host} has ended, with exit code 0, without having called hvd.init(), in "
+            f"which rank {shortened(list(self.in_init))} waits for it. All ranks must call it."
         )
 
     def not_started(self, code: int) -> str:
         """What is said where mpirun has ended, with this exit code, before all ranks had started; else ""."""
-        missing = [rank for rank in range(len(self._hosts)) if rank not in self.started]
+        missing, hosts = self._missing()
         if not missing:
             return ""
-        hosts = list(dict.fromkeys(self._hosts[rank] for rank in missing))
-        advice = f" See that `ssh {hosts[0]} true` works from here without a question." * (not is_this_host(hosts[0]))
+        advice = "" if is_this_host(hosts[0]) else f" See that {_ssh_works(hosts[0])}."
         return (
             f"mpirun ended with exit code {code} before rank {shortened(missing)} on {shortened(hosts)} had started; "
             f"its own message is above.{advice}"
@@ -100,18 +99,25 @@ class RankStates:
 
     def too_late(self, start_timeout: float, mpirun: str) -> NotStarted:
         """The error where some have not started within `start_timeout` seconds."""
-        missing = [rank for rank in range(len(self._hosts)) if rank not in self.started]
-        hosts = list(dict.fromkeys(self._hosts[rank] for rank in missing))
+        missing, hosts = self._missing()
         heard = {self._hosts[rank] for rank in self.started}
         silent = tuple(dict.fromkeys(host for host in self._hosts if host not in heard))
         advice = (
-            f"see that `ssh {hosts[0]} true` works from here without a question, that the same Python is at "
-            f"{sys.executable} there, and that the hosts reach each other (--network-interfaces)."
+            f"see that {_ssh_works(hosts[0])}, that the same Python is at {sys.executable} there, and that the hosts "
+            "reach each other (--network-interfaces)."
         )
         text = (
             f"{len(missing)} of {len(self._hosts)} ranks had not started after {start_timeout:g} s "
-            f"(--start-timeout): rank {', '.join(map(str, missing))} on {', '.join(hosts)}. "
-            + (f"Nothing at all came from {', '.join(silent)}. " if silent else "")
+            f"(--start-timeout): rank {shortened(missing)} on {shortened(hosts)}. "
+            + (f"Nothing at all came from {shortened(silent)}. " if silent else "")
             + (f"{mpirun} hangs, or the machine is very busy." if hosts == ["localhost"] else f"Please {advice}")
         )
         return NotStarted(text, silent)
+
+    def _missing(self) -> tuple[list[int], list[str]]:
+        missing = [rank for rank in range(len(self._hosts)) if rank not in self.started]
+        return missing, list(dict.fromkeys(self._hosts[rank] for rank in missing))
+
+
+def _ssh_works(host: str) -> str:
+    return f"`ssh {host} true` works from here without a question"

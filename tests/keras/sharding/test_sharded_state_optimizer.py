@@ -292,7 +292,7 @@ def test_weights_are_not_swapped_with_parts(hvd, size):
         model.fit(x, x[:, :2], verbose=0, callbacks=swap)
 
 
-def test_the_older_name_of_the_argument(hvd):
+def test_the_older_name_of_the_argument(hvd, tmp_path):
     """`shard`, with a warning, by each way that takes it."""
     with pytest.warns(DeprecationWarning, match="is called `partition_state` now"):
         older = hvk.DistributedOptimizer(keras.optimizers.SGD(0.1), shard="world")
@@ -304,3 +304,8 @@ def test_the_older_name_of_the_argument(hvd):
         assert [row.degree for row in hvk.memory(model, keras.optimizers.SGD(0.1), shard=1).rows] == [1]
     with pytest.warns(DeprecationWarning, match="is called `partition_state` now"):
         assert smddp_tf.keras.distribution.DataParallel(shard=1).partition_state == 1
+    model.compile(keras.optimizers.SGD(0.1), loss="mse")
+    model.save(tmp_path / f"{hvd.rank()}.keras")
+    with pytest.warns(DeprecationWarning, match="is called `partition_state` now"):
+        loaded = hvk.load_model(tmp_path / f"{hvd.rank()}.keras", shard="world")
+    assert reducer_on(loaded.optimizer).settings.partition_state == "world"

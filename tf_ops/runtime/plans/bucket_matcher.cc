@@ -136,8 +136,7 @@ void BucketMatcher::Finish(Plan* plan, PlannedBucket* bucket, const std::vector<
 
 void BucketMatcher::EndTime(const Plan& plan, bool complete) {
   const int64_t now_ns = NowNs();
-  times_.Ended(complete, now_ns);
-  if (complete) RecordStep(TraceWhat::kStepDone, plan, now_ns);
+  if (times_.Ended(complete, now_ns)) RecordStep(TraceWhat::kStepDone, plan, now_ns);
 }
 
 void BucketMatcher::RecordStep(TraceWhat what, const Plan& plan, int64_t now_ns) {

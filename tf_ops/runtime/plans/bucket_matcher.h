@@ -29,15 +29,15 @@ class StepTimes {
     return !std::exchange(in_step_, true);
   }
   // No gradient is under way any more. `complete`: the step has all its gradients, so the program waits for them since
-  // the last one arrived; otherwise it is computing the next one.
-  void Ended(bool complete, int64_t now_ns) {
-    if (!under_way_) return;
-    under_way_ = false;
+  // the last one arrived; otherwise it is computing the next one. Returns whether a step ended.
+  bool Ended(bool complete, int64_t now_ns) {
+    if (!std::exchange(under_way_, false)) return false;
     reducing_ns_.fetch_add(now_ns - first_ns_, std::memory_order_relaxed);
-    if (!complete) return;
+    if (!complete) return false;
     in_step_ = false;
     exposed_ns_.fetch_add(now_ns - last_ns_, std::memory_order_relaxed);
     steps_.fetch_add(1, std::memory_order_relaxed);
+    return true;
   }
 
   int64_t steps() const { return steps_.load(std::memory_order_relaxed); }
