@@ -22,34 +22,24 @@ _NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, to
 # turn back. `tests/tools/test_python_structure.py` traces a step and compares.
 STOPS = (
     "keras/optimizer/reducing.py:apply",
+    "keras/optimizer/pipeline.py:apply_reduced",
     "keras/roles/wrapping.py:reducer_of, reducer_on",
-    "keras/optimizer/pipeline.py:apply_reduced, context_of",
-    "keras/roles/optimizers.py:innermost",
-    "keras/optimizer/optimizer_reducer.py:sharded",
-    "keras/roles/active_ranks.py:current",
-    "keras/optimizer/pipeline.py:when_reduced, _variables_of, of",
+    "keras/optimizer/optimizer_reducer.py:context_of, sharded, _when_reduced, variables_of, of, over_ranks, "
+    "_range_of_float16, _keeps_repeated_rows",
     "gradients/local_sources.py:kept, stays_local, indices",
     "collectives/layouts.py:identity, layout_of",
-    "keras/optimizer/pipeline.py:reduced_by_tape",
     "gradients/reduced_once.py:by_tape, _noted_eagerly",
     "keras/optimizer/pipeline.py:_refuse_norms, reduced, reduce_gradients",
     "keras/optimizer/same_batches.py:is_watching, note, _sample_bits",
-    "keras/optimizer/optimizer_reducer.py:over_ranks, _range_of_float16, _keeps_repeated_rows",
     "gradients/reducer.py:__call__",
     "process_sets.py:id_of, checked, is_process_set_included, scope",
-    "gradients/reducer.py:_reduced, _inputs, _input",
-    "collectives/run_time_values.py:is_alone",
-    "collectives/graph.py:unique_name",
-    "gradients/reducer.py:_notes_on_the_rest, _name_of, _reduce_dense, _reduce_tensors, _reduce_in_graph",
-    "collectives/graph.py:is_for_session",
-    "collectives/emit.py:is_plannable",
-    "gradients/reducer.py:_reduce_planned",
-    "collectives/xla.py:compiling",
-    "collectives/emit.py:register_plan, reduce_gradient, _planned, _addressed, _attributes_of, _float64_bits",
+    "collectives/graph.py:is_alone, compiling, unique_name, is_for_session",
+    "gradients/reducer.py:_inputs, _input, _name_of, _notes_on_the_rest, _reduced, _reduce_dense, _reduce_tensors, "
+    "_reduce_in_graph",
+    "collectives/emit.py:is_plannable, reduce_by_plan, register_plan, reduce_gradient, _planned, _addressed, "
+    "_attributes_of, _float64_bits",
     "collectives/graph.py:run_independently",
-    "gradients/local_sources.py:replaced",
-    "keras/optimizer/pipeline.py:apply",
-    "keras/optimizer/optimizer_reducer.py:applying",
+    "keras/optimizer/optimizer_reducer.py:apply, applying",
     "keras/optimizer/reducing.py:_clip_gradients, _backend_update_step",
 )
 # A batch of `fit` on ranks with different numbers of batches, from `hvd.data.shard` to the model's `train_step`: the

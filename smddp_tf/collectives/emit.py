@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -28,7 +29,7 @@ def allreduce_list(
     with `compiled`: the gradient of such a function is compiled too, but traced outside.
     """
     _check_reduction("allreduce", tensors, reduction, name)
-    if compiled or xla.compiling():
+    if compiled or graph.compiling():
         return xla.collective("allreduce", tensors, name, **_attributes_of(reduction))
     emit = loader.op_library().smddp_allreduce
     return graph.run_independently(emit(tensors=list(tensors), **_addressed(name), **_attributes_of(reduction)))
@@ -50,6 +51,37 @@ def register_plan(key: str, dtypes: Sequence[str], shapes: Sequence[Any], reduct
     spec, process_set = reduction._asdict(), process_sets.current()
     number: int = loader.core().register_plan(key, dtypes, shapes, **spec, process_set=process_set, **more)
     return number
+
+
+def reduce_by_plan(
+    tensors: Mapping[int, tf.Tensor], reduction: ReduceSpec, key: str, parts: int, compiled: bool, **more: Any
+) -> dict[int, tf.Tensor]:
+    """Registers a plan for the tensors of one traced step and emits the ops that reduce them.
+
+    Args:
+        tensors: by their indices in the list of gradients, of types and shapes that `is_plannable` admits.
+        reduction: of all of them.
+        key: the name by which the ranks match the plan.
+        parts: if more than 1, and where XLA does not compile, each rank gets only its shard of each sum.
+        compiled: bool, whether XLA will compile the function that is traced.
+        more: `notes` and `names`; see `_core.register_plan`.
+
+    Returns:
+        The results, by the same indices.
+    """
+    if not tensors:
+        return {}
+    in_parts = parts > 1 and not compiled
+    dtypes, shapes = zip(*((tensor.dtype.name, tensor.shape.as_list()) for tensor in tensors.values()))
+    more.update({"kind": "reduce_parts", "parts": parts} if in_parts else {})
+    plan = register_plan(key, dtypes, shapes, reduction, **more)
+    if compiled:
+        return dict(zip(tensors, _reduce_compiled(list(tensors.values()), plan, reduction, key)))
+    emit_one = functools.partial(reduce_part, parts=parts) if in_parts else reduce_gradient
+    return {
+        index: emit_one(tensor, plan, position, reduction, key, f"{key}.{index}")
+        for position, (index, tensor) in enumerate(tensors.items())
+    }
 
 
 def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: ReduceSpec, key: str, name: str) -> tf.Tensor:
@@ -97,7 +129,7 @@ def _planned(
     return graph.run_independently([output])[0]
 
 
-def reduce_plan_compiled(tensors: Sequence[tf.Tensor], plan: int, reduction: ReduceSpec, name: str) -> list[tf.Tensor]:
+def _reduce_compiled(tensors: Sequence[tf.Tensor], plan: int, reduction: ReduceSpec, name: str) -> list[tf.Tensor]:
     """Emits one op for all tensors of a plan, for XLA: an op each might wait for one that XLA runs after it."""
     attributes = _attributes_of(reduction)
     return xla.collective("reduce_gradients", tensors, name, plan=plan, indices=list(range(len(tensors))), **attributes)
@@ -106,7 +138,7 @@ def reduce_plan_compiled(tensors: Sequence[tf.Tensor], plan: int, reduction: Red
 def reducescatter_list(tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name: str) -> list[tf.Tensor]:
     """Emits one SmddpReducescatter for all `tensors`; for XLA, which must know all shapes, an allreduce and a slice."""
     _check_reduction("reducescatter", tensors, reduction, name)
-    if xla.compiling():
+    if graph.compiling():
         return _reducescatter_compiled(tensors, reduction, name)
     emit = loader.op_library().smddp_reducescatter
     return graph.run_independently(emit(tensors=list(tensors), **_addressed(name), **_attributes_of(reduction)))
@@ -146,7 +178,7 @@ def allgather_list(tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
     For XLA one for each, whose results have the shapes that equal shapes on all ranks give.
     """
     _check_dtypes("allgather", tensors, _MOVABLE)
-    if xla.compiling():
+    if graph.compiling():
         names = [name] if len(tensors) == 1 else [f"{name}.{index}" for index in range(len(tensors))]
         return [
             xla.collective("allgather", [tensor], one, gathered_ranks=process_sets.current_size())[0]
@@ -158,7 +190,7 @@ def allgather_list(tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
 def alltoall_tensor(tensor: tf.Tensor, splits: tf.Tensor | None, name: str) -> tuple[tf.Tensor, tf.Tensor]:
     """Emits one SmddpAlltoall; returns what was received, and the rows from each rank. Without splits all are equal."""
     _check_dtypes("alltoall", [tensor], _MOVABLE)
-    if xla.compiling():
+    if graph.compiling():
         raise NotImplementedError(
             "hvd.alltoall is not supported in a function compiled by XLA, which must know the shapes of all results "
             f"beforehand. Received: hvd.alltoall '{name}' under jit_compile=True. Call it before or after the compiled "
@@ -179,7 +211,7 @@ def broadcast_list(tensors: Sequence[tf.Tensor], root_rank: Any, name: str) -> l
     """Emits one SmddpBroadcast for all `tensors`."""
     _check_dtypes("broadcast", tensors, _MOVABLE)
     root_rank = checked_root(root_rank)
-    if xla.compiling():
+    if graph.compiling():
         return xla.collective("broadcast", tensors, name, root_rank=root_rank)
     emit = loader.op_library().smddp_broadcast
     return graph.run_independently(emit(tensors=list(tensors), **_addressed(name), root_rank=root_rank))
@@ -197,7 +229,7 @@ def barrier(name: str) -> tf.Operation | None:
     Raises:
         NotImplementedError: XLA compiles the function.
     """
-    if xla.compiling():
+    if graph.compiling():
         raise NotImplementedError(
             "hvd.barrier is not supported in a function compiled by XLA, which keeps no order between ops that pass no "
             f"tensors to each other. Received: hvd.barrier '{name}' under jit_compile=True. Call it before or after "
@@ -218,7 +250,7 @@ def join(name: str) -> tf.Tensor:
     Raises:
         NotImplementedError: XLA compiles the function.
     """
-    if xla.compiling():
+    if graph.compiling():
         raise NotImplementedError(
             "hvd.join is not supported in a function compiled by XLA, which would run it in an order of its own. "
             f"Received: hvd.join '{name}' under jit_compile=True. Call it after the compiled function."

@@ -1,4 +1,4 @@
-"""Names our ops in a TensorFlow graph, and keeps them out of automatic control dependencies."""
+"""The graph that is being built: what it is for, the names of our ops in it, and the order in which they run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 from tensorflow.python.eager import context
+from tensorflow.python.ops import control_flow_util
 
 from smddp_tf import process_sets
+from smddp_tf._native import loader
 from smddp_tf._native.threads import of_thread
 
 # Ops that contain graphs, and so perhaps our ops. Stateless kinds cannot contain them: our ops are stateful.
@@ -133,6 +135,21 @@ def is_inside_session() -> bool:
 def is_for_session() -> bool:
     """True inside a graph of TensorFlow 1: a session may run any part of it, and its ops have no defined order."""
     return not tf.executing_eagerly() and not tf.compat.v1.get_default_graph().building_function
+
+
+def compiling() -> bool:
+    """True while a function is traced that XLA will compile."""
+    return not tf.executing_eagerly() and control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
+def is_alone() -> bool:
+    """True where the code that is run or traced here concerns this rank only.
+
+    A graph may run with more ranks later, so inside a graph it is true only in a process without MPI.
+    """
+    if process_sets.current_size() > 1:
+        return False
+    return tf.executing_eagerly() or not loader.core().mpi_initialized()
 
 
 def device_scope(device: str) -> contextlib.AbstractContextManager[Any]:

@@ -12,22 +12,12 @@ import tensorflow as tf
 
 from smddp_tf import process_sets
 from smddp_tf._native import loader
-from smddp_tf.collectives import graph, xla
+from smddp_tf.collectives import graph
 
 _SIZE, _RANK = 0, 1
 
 # By process set: its size and this process's rank in it (-1: not a member), for functions that XLA compiles.
 _variables: dict[int, tf.Variable] = {}
-
-
-def is_alone() -> bool:
-    """True where the code that is run or traced here concerns this rank only.
-
-    A graph may run with more ranks later, so inside a graph it is true only in a process without MPI.
-    """
-    if process_sets.current_size() > 1:
-        return False
-    return tf.executing_eagerly() or not loader.core().mpi_initialized()
 
 
 def size(compiled: bool = False) -> Any:
@@ -62,7 +52,7 @@ def global_rank(compiled: bool = False) -> Any:
 
 def while_outside(process_set: int, grads: list[Any]) -> list[Any]:
     """Returns `grads` of a rank outside the set; running a graph of them is an error once the rank is a member."""
-    if tf.executing_eagerly() or xla.compiling():
+    if tf.executing_eagerly() or graph.compiling():
         return grads
     included = loader.op_library().smddp_topology_value(what="included", process_set=process_set)
     message = (
@@ -76,7 +66,7 @@ def while_outside(process_set: int, grads: list[Any]) -> list[Any]:
 def _value(process_set: int, what: str, compiled: bool) -> Any:
     if tf.executing_eagerly():
         return _numbers(process_set)[_SIZE if what == "size" else _RANK]
-    if compiled or xla.compiling():
+    if compiled or graph.compiling():
         return _for_xla(process_set)[_SIZE if what == "size" else _RANK]
     value = loader.op_library().smddp_topology_value(what=what, process_set=process_set)
     return graph.run_independently([value])[0]

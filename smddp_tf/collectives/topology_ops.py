@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from smddp_tf import process_sets
 from smddp_tf._native import loader
-from smddp_tf.collectives import xla
+from smddp_tf.collectives import graph
 
 __all__ = ["local_rank_op", "local_size_op", "process_set_included_op", "rank_op", "size_op"]
 
@@ -80,7 +80,7 @@ def process_set_included_op(process_set_id: int = 0, name: str | None = None) ->
 
 
 def _value(what: str, process_set_id: int, name: str | None) -> tf.Tensor:
-    if xla.compiling():
+    if graph.compiling():
         raise NotImplementedError(
             f"hvd.{what}_op is not supported in a function compiled by XLA. Received: a call under jit_compile=True. "
             f"Use hvd.{what}(), or call it outside and pass the value in."

@@ -1,4 +1,4 @@
-"""Our ops inside functions that XLA compiles (`jit_compile=True`): when that is the case, and in which order they run.
+"""Our ops inside functions that XLA compiles (`jit_compile=True`), and the order in which they run.
 
 XLA drops control dependencies and runs independent calls in an order of its own, which may differ between ranks, while
 each call waits for the same call on the other ranks. So every op here reads a variable before it runs and assigns its
@@ -16,7 +16,6 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import record
-from tensorflow.python.ops import control_flow_util
 
 from smddp_tf import process_sets
 from smddp_tf._native import loader, threads
@@ -26,11 +25,6 @@ OP_TYPE = "SmddpCompiledCollective"
 _LAST_RESULT = "_smddp_last_result"  # of a graph: a result of its last collective that has a gradient
 
 _order: dict[tuple[str, str], tf.Variable] = {}  # by device, and thread
-
-
-def compiling() -> bool:
-    """True while a function is traced that XLA will compile."""
-    return not tf.executing_eagerly() and control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
 def collective(kind: str, tensors: Sequence[tf.Tensor], name: str, **attributes: Any) -> list[tf.Tensor]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from smddp_tf import process_sets
-from smddp_tf.collectives import emit, run_time_values
+from smddp_tf.collectives import emit, graph, run_time_values
 from smddp_tf.collectives.layouts import identity, layout_of
 from smddp_tf.gradients.options import DEFAULTS, ReduceOptions
 
@@ -105,7 +105,7 @@ class LocalSources:
         if not grads or not self._scale or not self._process_set.included():
             return list(grads)
         with process_sets.scope(process_sets.id_of(self._process_set)):
-            ranks = 1 if run_time_values.is_alone() else run_time_values.size()
+            ranks = 1 if graph.is_alone() else run_time_values.size()
         return [_divided(grad, ranks) for grad in grads]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -50,7 +50,9 @@ def count() -> int:
     return _count
 
 
-def by_tape(grads: Sequence[Any], variables: Sequence[Any], process_set: ProcessSet, op: int | None) -> bool:
+def by_tape(
+    grads: Sequence[Any], variables: Sequence[Any], kept: Container[int], process_set: ProcessSet, op: int | None
+) -> bool:
     """Returns whether a tape has reduced the gradients over the same ranks; an optimizer then need not. Warns once.
 
     In a graph also where they are copies of what it has reduced, clipped or scaled by one number. Gradients that depend
@@ -58,6 +60,10 @@ def by_tape(grads: Sequence[Any], variables: Sequence[Any], process_set: Process
     own.
 
     Args:
+        grads: tensors, `tf.IndexedSlices` or None.
+        variables: what they are the gradients of.
+        kept: the indices of those that the optimizer does not reduce.
+        process_set: over which it reduces the others.
         op: how the optimizer reduces; None where it cannot leave that out.
 
     Raises:
@@ -66,7 +72,8 @@ def by_tape(grads: Sequence[Any], variables: Sequence[Any], process_set: Process
     if basics.size() == 1 or (not _in_graph and not _noted_eagerly()):
         return False
     number = process_set.process_set_id
-    given = [(variable, list(_tensors([grad]))) for grad, variable in zip(grads, variables) if grad is not None]
+    shared = [pair for index, pair in enumerate(zip(grads, variables)) if index not in kept and pair[0] is not None]
+    given = [(variable, list(_tensors([grad]))) for grad, variable in shared]
     ops = [{how for of, how in _reductions_of(tensor) if of == number} for _, tensors in given for tensor in tensors]
     if not any(ops):
         return False

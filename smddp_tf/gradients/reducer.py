@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ import tensorflow as tf
 
 from smddp_tf import process_sets
 from smddp_tf._native.threads import of_thread
-from smddp_tf.collectives import emit, graph, run_time_values, sparse, xla
+from smddp_tf.collectives import emit, graph, run_time_values, sparse
 from smddp_tf.collectives.reduce_op import Adasum, Average, ReduceOp, ReduceSpec, Sum, as_reduce_op
 from smddp_tf.compression import NoneCompressor, split
 from smddp_tf.gradients.options import DEFAULTS, ReduceOptions
@@ -23,11 +22,15 @@ class _Use(NamedTuple):
         key: the name under which the ranks match it.
         notes: about the gradients that are not dense; the ranks compare them with the plan.
         names: of the variables, for the timeline.
+        may_plan: whether gradients of known shapes are reduced by plan.
+        is_compiled: whether XLA will compile the function that is traced.
     """
 
     key: str
     notes: list[str]
     names: list[str]
+    may_plan: bool
+    is_compiled: bool
 
 
 class GradientReducer:
@@ -91,18 +94,17 @@ class GradientReducer:
         if not process_sets.is_process_set_included(number):  # an error before init
             return run_time_values.while_outside(number, list(grads))
         with process_sets.scope(number):
-            return self._reduced(grads, variables)
+            is_alone, compiled = graph.is_alone(), graph.compiling()
+            key = "" if is_alone else graph.unique_name(of_thread(self._key), "#")
+            may_plan = self._reduction.op != Adasum and not graph.is_for_session()
+            results = self._inputs(grads, variables, is_alone, compiled)
+            if is_alone:
+                return [self._alone(grad) for grad in results]
+            names = [_name_of(variable) for variable in variables]
+            use = _Use(key, _notes_on_the_rest(results, variables), names, may_plan, compiled)
+            return self._reduced(grads, variables, results, use)
 
-    def _reduced(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        if self._reduction.op == Adasum and not self._options.sparse_as_dense:
-            for grad in grads:
-                if isinstance(grad, tf.IndexedSlices):
-                    sparse.check_slices(self._reduction)
-        results = self._inputs(grads, variables)
-        if run_time_values.is_alone():
-            return [self._alone(grad) for grad in results]
-        key = graph.unique_name(of_thread(self._key), "#")
-        use = _Use(key, _notes_on_the_rest(results, variables), [_name_of(variable) for variable in variables])
+    def _reduced(self, grads: Sequence[Any], variables: Sequence[Any], results: list[Any], use: _Use) -> list[Any]:
         dense = {i: g for i, g in enumerate(results) if g is not None and not isinstance(g, tf.IndexedSlices)}
         slices_of = {index: grad for index, grad in enumerate(grads) if isinstance(grad, tf.IndexedSlices)}
         with graph.device_scope(self._options.device_dense):
@@ -110,27 +112,31 @@ class GradientReducer:
                 results[index] = tensor
         if slices_of:
             with graph.device_scope(self._options.device_sparse):
-                for index, grad in self._reduce_slices(slices_of, results, variables, key).items():
+                for index, grad in self._reduce_slices(slices_of, results, variables, use).items():
                     results[index] = grad
         return results
 
-    def _inputs(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    def _inputs(self, grads: Sequence[Any], variables: Sequence[Any], is_alone: bool, compiled: bool) -> list[Any]:
         grads, variables = list(grads), list(variables)
+        if self._reduction.op == Adasum and not self._options.sparse_as_dense:
+            for grad in grads:
+                if isinstance(grad, tf.IndexedSlices):
+                    sparse.check_slices(self._reduction)
         if len(grads) != len(variables):
             raise ValueError(
                 "Expected one gradient (or None) for each variable. "
                 f"Received: {len(grads)} gradients and {len(variables)} variables."
             )
-        return [self._input(grad, tf.TensorShape(v.shape)) for grad, v in zip(grads, variables)]
+        return [self._input(grad, tf.TensorShape(v.shape), is_alone, compiled) for grad, v in zip(grads, variables)]
 
-    def _input(self, grad: Any, shape: tf.TensorShape) -> Any:
+    def _input(self, grad: Any, shape: tf.TensorShape, is_alone: bool, compiled: bool) -> Any:
         if grad is None:
             return None
         if isinstance(grad, tf.IndexedSlices):
             if self._repeated_rows:
                 return grad
-            small = not run_time_values.is_alone() and sparse.is_small(grad, shape)
-            return sparse.densified(grad, shape) if self._options.sparse_as_dense or xla.compiling() or small else grad
+            small = not is_alone and sparse.is_small(grad, shape)
+            return sparse.densified(grad, shape) if self._options.sparse_as_dense or compiled or small else grad
         grad = tf.convert_to_tensor(grad)
         if shape.is_fully_defined() and not grad.shape.is_fully_defined():
             return tf.ensure_shape(grad, shape)
@@ -142,16 +148,16 @@ class GradientReducer:
         return sparse.with_unique_indices(grad) if is_repeated else grad
 
     def _reduce_slices(
-        self, slices_of: dict[int, tf.IndexedSlices], results: list[Any], variables: Sequence[Any], use: str
+        self, slices_of: dict[int, tf.IndexedSlices], results: list[Any], variables: Sequence[Any], use: _Use
     ) -> dict[int, tf.IndexedSlices]:
         """Reduces the remaining slices, and converts gradients that were reduced as small tables to slices again."""
         if self._repeated_rows and slices_of:
-            gathered = sparse.gather_slices(list(slices_of.values()), ReduceSpec(self._reduction.op), f"{use}.rows")
+            gathered = sparse.gather_slices(list(slices_of.values()), ReduceSpec(self._reduction.op), f"{use.key}.rows")
             return dict(zip(slices_of, gathered))
         shapes = {index: tf.TensorShape(variables[index].shape) for index in slices_of}
         travel = {index: grad for index, grad in slices_of.items() if isinstance(results[index], tf.IndexedSlices)}
-        reduced = sparse.reduce_rows(travel, shapes, self._reduction, use)
-        if not self._options.sparse_as_dense and not xla.compiling():
+        reduced = sparse.reduce_rows(travel, shapes, self._reduction, use.key)
+        if not self._options.sparse_as_dense and not use.is_compiled:
             small = {index: grad for index, grad in slices_of.items() if index not in travel}
             reduced.update({index: sparse.all_rows(results[index], grad) for index, grad in small.items()})
         return reduced
@@ -177,35 +183,13 @@ class GradientReducer:
 
         A session may run any part of such a graph, and a plan needs all of its gradients.
         """
-        may_plan = self._reduction.op != Adasum and not graph.is_for_session()
-        planned = {index: tensor for index, tensor in tensors.items() if may_plan and emit.is_plannable(tensor)}
-        reduced = self._reduce_planned(planned, use) if planned else {}
+        planned = {i: tensor for i, tensor in tensors.items() if use.may_plan and emit.is_plannable(tensor)}
+        about = {"notes": use.notes, "names": [use.names[index] for index in planned]}
+        reduced = emit.reduce_by_plan(planned, self._reduction, use.key, self._parts, use.is_compiled, **about)
         for index, tensor in tensors.items():
             if index not in planned:
                 reduced[index] = emit.allreduce_list([tensor], self._reduction, f"{use.key}.{index}")[0]
         return reduced
-
-    def _reduce_planned(self, tensors: dict[int, tf.Tensor], use: _Use) -> dict[int, tf.Tensor]:
-        compiled = xla.compiling()
-        in_parts = self._parts > 1 and not compiled
-        plan = emit.register_plan(
-            use.key,
-            [tensor.dtype.name for tensor in tensors.values()],
-            [tensor.shape.as_list() for tensor in tensors.values()],
-            self._reduction,
-            notes=use.notes,
-            names=[use.names[index] for index in tensors],
-            **({"kind": "reduce_parts", "parts": self._parts} if in_parts else {}),
-        )
-        if compiled:
-            outputs = emit.reduce_plan_compiled(list(tensors.values()), plan, self._reduction, use.key)
-        else:
-            emit_one = functools.partial(emit.reduce_part, parts=self._parts) if in_parts else emit.reduce_gradient
-            outputs = [
-                emit_one(tensor, plan, position, self._reduction, use.key, f"{use.key}.{index}")
-                for position, (index, tensor) in enumerate(tensors.items())
-            ]
-        return dict(zip(tensors, outputs))
 
 
 def _name_of(variable: Any) -> str:

@@ -6,10 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf.collectives import emit, graph, run_time_values
+from smddp_tf.collectives import emit, graph
 from smddp_tf.collectives.reduce_op import ReduceSpec, Sum
 from smddp_tf.keras._backend import LEGACY, keras
-from smddp_tf.keras.roles import active_ranks
+from smddp_tf.keras.roles import running
 
 
 class SyncBatchNormalization(keras.layers.BatchNormalization):
@@ -57,7 +57,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
     if LEGACY:
 
         def _calculate_mean_and_var(self, inputs: Any, reduction_axes: Any, keep_dims: Any, mask: Any = None) -> Any:
-            if run_time_values.is_alone():
+            if graph.is_alone():
                 return super()._calculate_mean_and_var(inputs, reduction_axes, keep_dims, mask=mask)
             moments = _moments_of_all_ranks(inputs, mask, reduction_axes)
             return [_along_channels(moment, reduction_axes) for moment in moments] if keep_dims else moments
@@ -65,7 +65,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
     else:
 
         def _moments(self, inputs: Any, mask: Any) -> Any:
-            if run_time_values.is_alone():
+            if graph.is_alone():
                 return super()._moments(inputs, mask)
             return _moments_of_all_ranks(inputs, mask, self._reduction_axes)
 
@@ -73,7 +73,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
 def _moments_of_all_ranks(inputs: tf.Tensor, mask: Any, axes: list[int]) -> list[tf.Tensor]:
     """Mean and variance of each channel over all ranks."""
     totals = _local_totals(inputs, mask, axes)
-    active = active_ranks.current()
+    active = running.here.active
     if active is not None:  # a rank without data takes part with a batch of zeros, which must not count
         totals = active.receiving(totals * tf.cast(active.is_active(), totals.dtype))
     # Not the layer's name: Keras counts layers per process, and a model that only rank 0 makes would shift it.

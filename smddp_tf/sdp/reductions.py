@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from smddp_tf import basics
 from smddp_tf._warn import warn
-from smddp_tf.collectives import emit, functions, graph, ops, xla
+from smddp_tf.collectives import emit, functions, graph, ops
 from smddp_tf.collectives.reduce_op import Average, Max, Min, ReduceSpec, Sum, as_reduce_op
 from smddp_tf.compression import Compression, split
 
@@ -92,7 +92,7 @@ def allreduce(
 
 def _reduced(tensor: tf.Tensor, reduction: ReduceSpec, name: str, by_name: bool) -> tf.Tensor:
     """Reduces by plan where that is possible; by name in eager mode, where the call blocks anyway."""
-    by_name = by_name or tf.executing_eagerly() or xla.compiling()
+    by_name = by_name or tf.executing_eagerly() or graph.compiling()
     plan = None if by_name else _plan_of(tensor, reduction, name)
     if plan is None:
         return emit.allreduce_list([tensor], reduction, graph.tensor_name("sdp.allreduce", name))[0]

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from smddp_tf.keras.roles import active_ranks
+from smddp_tf.keras.roles import running
 from smddp_tf.keras.roles.current_distribution import alone
 from smddp_tf.keras.roles.wrapping import is_wrapped
 from tests.support.distributed_keras import (
@@ -278,7 +278,7 @@ def _ids_of_epochs(kind: str) -> list[np.ndarray]:
     seen: list[list[np.ndarray]] = []
 
     def record(rows: np.ndarray) -> None:
-        active = active_ranks.current()
+        active = running.here.active
         seen[-1].append(rows if active is None else rows[: int(active.flag)])
 
     with distributed():

@@ -7,14 +7,14 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf.basics import is_initialized, rank, size
-from smddp_tf.collectives import graph, xla
+from smddp_tf.collectives import graph
 from smddp_tf.collectives.layouts import identity, layout_of, mark
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.layers.configs import FeatureConfig, TableConfig, feature_of
 from smddp_tf.keras.layers.exchange import IdCheck, exchanged, local_rows
 from smddp_tf.keras.layers.initial import initial_part
 from smddp_tf.keras.layers.placement import Layout, described, place
-from smddp_tf.keras.roles import active_ranks
+from smddp_tf.keras.roles import running
 from smddp_tf.keras.saving.cut_tables import cut, save_whole_tables, together, whole
 
 
@@ -157,7 +157,7 @@ class DistributedEmbedding(keras.layers.Layer):
                 f"The tables of DistributedEmbedding '{self.name}' are cut over {ranks} ranks. Received: a session of "
                 f"{size() if is_initialized() else 'no'} ranks. Make the model anew, and load what was saved."
             )
-        if xla.compiling():
+        if graph.compiling():
             raise NotImplementedError(
                 f"DistributedEmbedding '{self.name}' cannot be compiled by XLA, which must know the shapes of what is "
                 "received beforehand. Received: jit_compile=True. Leave it out."
@@ -237,5 +237,5 @@ def _combined(ids: Any, rows: Any, weights: Any, combiner: str) -> Any:
 
 def _received(rows: Any) -> Any:
     """Rows from other ranks: while this rank has no data of its own, their owners get zeros for their gradients."""
-    active = active_ranks.current()
+    active = running.here.active
     return rows if active is None else active.contributing(rows)

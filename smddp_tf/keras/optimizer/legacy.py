@@ -20,12 +20,13 @@ import tensorflow as tf
 from smddp_tf._native import loader
 from smddp_tf.basics import rank, size
 from smddp_tf.collectives import graph
+from smddp_tf.gradients import reduced_once
 from smddp_tf.gradients.options import ReduceOptions
 from smddp_tf.keras._backend import build_optimizer, keras
 from smddp_tf.keras.optimizer.copied import copy_of
 from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
-from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ids_with_gradients
-from smddp_tf.keras.optimizer.pipeline import METHODS, context_of, own_gradients, reduced_by_tape
+from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, UpdateContext, ids_with_gradients
+from smddp_tf.keras.optimizer.pipeline import METHODS, own_gradients, reduced
 from smddp_tf.keras.roles import wrapping
 from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.keras.roles.wrapping import reducer_of
@@ -61,7 +62,7 @@ def distribute(optimizer: Any, settings: ReduceOptions, copies: bool) -> Any:
 
 
 def _attach(optimizer: Any, settings: ReduceOptions | None = None, local: Any = None) -> OptimizerReducer:
-    reducer = OptimizerReducer(wrapping.settings_of_class(optimizer) if settings is None else settings)
+    reducer = OptimizerReducer(wrapping.settings_of_class(optimizer) if settings is None else settings, optimizer)
     reducer.reductions = _reductions()
     if local is not None:
         reducer.local.add_those_of(local)
@@ -80,8 +81,8 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         reducer = reducer_of(self)
         reducer.aggregated = ids_with_gradients(grads, variables)
         if reducer.update is None and not reducer.takes_computed(grads, variables):
-            context = context_of(self, reducer).of(variables)
-            grads = grads if reduced_by_tape(context, grads) else context.reduced(grads)
+            context = reducer.context_of(self).of(variables)
+            grads = grads if _by_tape(context, grads) else reduced(context, grads)
         return list(zip(grads, variables))
 
     def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
@@ -96,7 +97,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
             with tf.init_scope():  # a branch of a graph cannot create variables
                 build_optimizer(self, variables)
 
-        context = context_of(self, reducer).of(variables)
+        context = reducer.context_of(self).of(variables)
 
         def update(values: Sequence[Any]) -> Any:
             with reducer.applying(context) if computed else contextlib.nullcontext():
@@ -112,7 +113,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
             if computed:
                 reducer.passes.after_collecting(lambda: update(grads), skip)
             else:
-                reduced_by_tape(context, grads)
+                _by_tape(context, grads)
                 dense = reducer.settings.dense(grads, variables)
                 reducer.passes.apply(dense, variables, update, skip)
         reducer.aggregated, reducer.reductions = frozenset(), _reductions()
@@ -155,15 +156,21 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
 def _reduced_now(optimizer: Any, grads: Sequence[Any], variables: list[Any]) -> list[Any]:
     """What a method that computes gradients returns: reduced; of several passes the sum, and zeros before the last."""
     reducer = reducer_of(optimizer)
-    context = context_of(optimizer, reducer).of(variables)
-    by_tape = reduced_by_tape(context, grads)
+    context = reducer.context_of(optimizer).of(variables)
+    by_tape = _by_tape(context, grads)
     if reducer.passes is not None:
         dense = reducer.settings.dense(grads, variables)
-        reduced: list[Any] = reducer.passes.collect(dense, variables, context.reduced)
+        results: list[Any] = reducer.passes.collect(dense, variables, functools.partial(reduced, context))
     else:
-        reduced = list(grads) if by_tape else context.reduced(grads)
+        results = list(grads) if by_tape else reduced(context, grads)
     reducer.computed[tf.executing_eagerly()] |= ids_with_gradients(grads, variables)
-    return reduced
+    return results
+
+
+def _by_tape(context: UpdateContext, grads: Sequence[Any]) -> bool:
+    settings = context.reducer.settings
+    op = settings.op if context.active is None else None
+    return reduced_once.by_tape(grads, context.variables, context.kept.all, settings.process_set, op)
 
 
 def _apart(grads_and_vars: Any) -> tuple[list[Any], list[Any]]:

@@ -46,8 +46,7 @@ def _reducing(plain_apply: Any) -> Any:
             return self.apply(grads, trainable_variables)
         if not is_wrapped(self.inner_optimizer):
             return plain_apply(self, grads, trainable_variables)
-        reducer = reducer_of(self.inner_optimizer)
-        return apply_reduced(self, reducer, functools.partial(plain_apply, self), grads, trainable_variables)
+        return apply_reduced(self, functools.partial(plain_apply, self), grads, trainable_variables)
 
     return apply
 

@@ -1,23 +1,27 @@
-"""How one optimizer reduces its gradients: its settings, and what it must remember between two calls."""
+"""How one optimizer reduces its gradients: its settings, its memory between two calls, and what one update depends on.
+
+What is done with gradients, and in which order, is in `pipeline.py`.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import math
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from smddp_tf.collectives import xla
+from smddp_tf.collectives import graph
 from smddp_tf.collectives.reduce_op import Average
-from smddp_tf.gradients.local_sources import LocalSources
+from smddp_tf.gradients.local_sources import KeptGradients, LocalSources
 from smddp_tf.gradients.options import ReduceOptions
 from smddp_tf.gradients.reducer import GradientReducer
 from smddp_tf.keras.optimizer.accumulation import Passes
-from smddp_tf.keras.roles import global_means
-from smddp_tf.keras.roles.active_ranks import Window
+from smddp_tf.keras.roles import global_means, running
+from smddp_tf.keras.roles.active_ranks import ActiveRanks, Window
 from smddp_tf.keras.sharding.sharded_state import ShardedState
 
 _updating = threading.local()
@@ -28,14 +32,78 @@ def ids_with_gradients(grads: Sequence[Any], variables: Sequence[Any]) -> frozen
     return frozenset(id(variable) for grad, variable in zip(grads, variables) if grad is not None)
 
 
+class When(enum.Enum):
+    """When the gradients that an optimizer's `apply` gets are reduced over the ranks."""
+
+    EACH_CALL = "In each call, before Keras sees them."
+    AFTER_PASSES = "When the passes of `backward_passes_per_step` are added up, before Keras sees the sums."
+    AFTER_WINDOW = "When Keras's passes are added up, before the finite check of the `LossScaleOptimizer` around them."
+    IN_UPDATE = "Where Keras, which adds up the passes itself, updates the variables: in `_backend_update_step`."
+
+
+class UpdateContext(NamedTuple):
+    """What an update depends on: asked once, when an optimizer gets gradients, and passed on by argument.
+
+    Attributes:
+        optimizer: the outermost optimizer that is ours: a `LossScaleOptimizer` where there is one.
+        wrapped: the outermost of it and the inner one that has a wrapped class; programs call its methods, and replace
+            them.
+        reducer: of both.
+        state: what is cut of the inner optimizer's state; None where each rank has all of it.
+        active: which ranks have data in this step; None where all have.
+        when: when the gradients are reduced.
+        variables: what they are the gradients of; see `of`.
+        kept: which of them stay on this rank.
+        over_ranks: reduces the others over the ranks: `over_ranks(grads, variables)`.
+        keras: Keras's part: `keras(grads)` applies them; None where they are reduced only.
+    """
+
+    optimizer: Any
+    wrapped: Any
+    reducer: OptimizerReducer
+    state: ShardedState | None
+    active: ActiveRanks | None
+    when: When
+    variables: Sequence[Any] = ()
+    kept: KeptGradients = KeptGradients([], [], set())
+    over_ranks: GradientReducer | None = None
+    keras: Callable[[Sequence[Any]], Any] | None = None
+
+    def of(self, variables: Sequence[Any], **more: Any) -> UpdateContext:
+        """The same update, for the gradients of these variables; `more` are attributes to change."""
+        over_ranks = self.reducer.over_ranks(variables, self.state)
+        kept = self.reducer.local.kept(variables)
+        return self._replace(variables=list(variables), over_ranks=over_ranks, kept=kept, **more)
+
+    def variables_of(self, grads: Sequence[Any], given: list[Any] | None) -> list[Any] | None:
+        """The variables that belong to `grads`, or None where Keras will do nothing or raise.
+
+        Args:
+            grads: gradients or None.
+            given: what came with them; None stands for the variables that the optimizer was built with.
+        """
+        if given is None:
+            trained = self.reducer.inner._trainable_variables if self.state is None else self.state.wholes
+            given = list(trained) if self.optimizer.built else []
+            return given if len(given) == len(grads) else None
+        return given if grads else None
+
+    def apply(self, reduced: Sequence[Any]) -> Any:
+        """Keras's part."""
+        assert self.keras is not None
+        with self.reducer.applying(self):
+            return self.keras(reduced)
+
+
 class OptimizerReducer:
-    """The state of one optimizer object that reduces. What it is used for, and when, is in `pipeline.py`.
+    """The state of one optimizer object that reduces.
 
     It is a plain Python attribute of the optimizer that neither Keras nor TensorFlow tracks: it is in no saved file and
     no checkpoint.
 
     Attributes:
         settings: how it reduces.
+        inner: the optimizer that updates the weights; inside a `LossScaleOptimizer`, which shares the reducer.
         update: the `UpdateContext` of the update whose reduced gradients Keras is applying: they pass through. None
             where there is none.
         local: the variables whose gradients stay on this rank.
@@ -52,9 +120,9 @@ class OptimizerReducer:
         of_distribution: whether it reduces only because there is a `keras.distribution`.
     """
 
-    def __init__(self, settings: ReduceOptions) -> None:
-        self.settings = settings
-        self.update: Any = None
+    def __init__(self, settings: ReduceOptions, inner: Any) -> None:
+        self.settings, self.inner = settings, inner
+        self.update: UpdateContext | None = None
         self.names: dict[str, str] = {}
         self.is_inherited = False
         self.of_distribution = False
@@ -92,6 +160,22 @@ class OptimizerReducer:
             self._sharded = ShardedState(self.settings.partition_state, self.name)
         return self._sharded if self._sharded.degree > 1 else None
 
+    def context_of(self, optimizer: Any) -> UpdateContext:
+        """Asks what an update depends on. The gradients are still to come: see `UpdateContext.of`.
+
+        Args:
+            optimizer: see `UpdateContext`.
+        """
+        wrapped = optimizer if hasattr(optimizer, "_allreduce") else self.inner
+        state, is_scaled = self.sharded(), optimizer is not self.inner
+        return UpdateContext(optimizer, wrapped, self, state, running.here.active, self._when_reduced(state, is_scaled))
+
+    def _when_reduced(self, state: ShardedState | None, is_scaled: bool) -> When:
+        """The one answer. `is_scaled`: there is a `LossScaleOptimizer` around."""
+        if state is None and getattr(self.inner, "gradient_accumulation_steps", None):
+            return When.AFTER_WINDOW if is_scaled else When.IN_UPDATE
+        return When.EACH_CALL if self.passes is None else When.AFTER_PASSES
+
     def over_ranks(self, variables: Sequence[Any], state: ShardedState | None) -> GradientReducer:
         """Returns what reduces the gradients of `variables` over the ranks; the same object for the same needs.
 
@@ -111,7 +195,7 @@ class OptimizerReducer:
         if not self.of_distribution or self.settings.sparse_as_dense:
             return False
         batch = global_means.global_batch()
-        return not xla.compiling() or (batch is not None and batch.has_equal_parts)
+        return not graph.compiling() or (batch is not None and batch.has_equal_parts)
 
     def _range_of_float16(self, variables: Sequence[Any]) -> float:
         """Returns what to divide by before the sum: where gradients are float16, the sum of several could overflow.
@@ -131,7 +215,7 @@ class OptimizerReducer:
         return self.window
 
     @contextlib.contextmanager
-    def applying(self, update: Any) -> Iterator[None]:
+    def applying(self, update: UpdateContext) -> Iterator[None]:
         """Inside, Keras applies the gradients of `update`: those of an optimizer further in have been reduced."""
         before, self.update = self.update, update
         _updating.depth = getattr(_updating, "depth", 0) + 1

@@ -1,184 +1,101 @@
-"""What a wrapped optimizer does with gradients: when they are reduced, and the stages of a reduction in their order.
+"""What a wrapped optimizer does with gradients: the stages of a reduction, in their order.
 
 The order is always: add up the passes (where an update has several), reduce over the ranks, test for infinities, clip,
 update. So every rank tests, clips and applies the same numbers.
 
-`apply_reduced` asks once what an update depends on, and passes it on as an `UpdateContext`. `when_reduced` is the only
-place that decides when. `reduce_gradients` is the only place that knows what happens to a list of gradients on its way
-to the other ranks.
+`apply_reduced` asks once what an update depends on, and passes it on as an `UpdateContext` (optimizer_reducer.py, which
+also decides when an update is reduced). `reduce_gradients` is the only place that knows what happens to a list of
+gradients on its way to the other ranks.
 """
 
 from __future__ import annotations
 
-import enum
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
 from smddp_tf.gradients import reduced_once
-from smddp_tf.gradients.local_sources import KeptGradients, replaced
+from smddp_tf.gradients.local_sources import replaced
 from smddp_tf.keras.optimizer import same_batches
 from smddp_tf.keras.optimizer.accumulation import KerasWindow
-from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer
+from smddp_tf.keras.optimizer.optimizer_reducer import UpdateContext, When
 from smddp_tf.keras.roles import active_ranks
-from smddp_tf.keras.roles.active_ranks import ActiveRanks
-from smddp_tf.keras.roles.optimizers import innermost, iterations_of
+from smddp_tf.keras.roles.optimizers import iterations_of
 from smddp_tf.keras.roles.wrapping import reducer_of
-from smddp_tf.keras.sharding.sharded_state import ShardedState
 
 
-class When(enum.Enum):
-    """When the gradients that an optimizer's `apply` gets are reduced over the ranks."""
-
-    EACH_CALL = "In each call, before Keras sees them."
-    AFTER_PASSES = "When the passes of `backward_passes_per_step` are added up, before Keras sees the sums."
-    AFTER_WINDOW = "When Keras's passes are added up, before the finite check of the `LossScaleOptimizer` around them."
-    IN_UPDATE = "Where Keras, which adds up the passes itself, updates the variables: in `_backend_update_step`."
-
-
-class UpdateContext(NamedTuple):
-    """What an update depends on: asked once, when an optimizer gets gradients, and passed on by argument.
-
-    Attributes:
-        optimizer: the outermost optimizer that is ours: a `LossScaleOptimizer` where there is one.
-        inner: the one inside of it, which updates the weights; `optimizer` itself where there is none.
-        wrapped: the outermost of the two that has a wrapped class; programs call its methods, and replace them.
-        reducer: of both.
-        state: what is cut of the inner optimizer's state; None where each rank has all of it.
-        active: which ranks have data in this step; None where all have.
-        when: when the gradients are reduced.
-        variables: what they are the gradients of; see `of`.
-        kept: which of them stay on this rank.
-        keras: Keras's part: `keras(grads)` applies them; None where they are reduced only.
-    """
-
-    optimizer: Any
-    inner: Any
-    wrapped: Any
-    reducer: OptimizerReducer
-    state: ShardedState | None
-    active: ActiveRanks | None
-    when: When
-    variables: Sequence[Any] = ()
-    kept: KeptGradients = KeptGradients([], [], set())
-    keras: Any = None
-
-    def of(self, variables: Sequence[Any]) -> UpdateContext:
-        """The same update, for the gradients of these variables."""
-        return self._replace(variables=list(variables), kept=self.reducer.local.kept(variables))
-
-    def reduced(self, grads: Sequence[Any]) -> list[Any]:
-        """The gradients of an update, reduced: `reduce_gradients`, unless the user's program has replaced it."""
-        hook = self.wrapped._allreduce
-        is_ours = getattr(hook, "__func__", None) is _allreduce
-        return reduce_gradients(self, grads) if is_ours else list(hook(grads, self.variables))
-
-    def apply(self, reduced: Sequence[Any]) -> Any:
-        """Keras's part."""
-        with self.reducer.applying(self):
-            return self.keras(reduced)
-
-    def apply_pass(self, grads: Sequence[Any]) -> Any:
-        """One of several passes of an update."""
-        if self.when is When.IN_UPDATE:
-            return self.apply(grads)
-        if not self.optimizer.built:
-            self.optimizer.build(self.variables)  # here, because a branch of a graph cannot create variables
-        if self.when is When.AFTER_WINDOW:
-            return KerasWindow(self.optimizer).apply(grads, self.variables, self._update, self._accumulate)
-        assert self.reducer.passes is not None
-        counter = iterations_of(self.inner)
-        dense = self.reducer.settings.dense(grads, self.variables)
-        return self.reducer.passes.apply(dense, self.variables, self._update, lambda: counter.assign_add(1))
-
-    def _update(self, sums: Sequence[Any]) -> Any:
-        return self.apply(self.reduced(sums))
-
-    def _accumulate(self, unscaled: Sequence[Any]) -> None:
-        with self.reducer.applying(self):
-            self.inner.apply(unscaled, self.variables)
-
-
-def context_of(optimizer: Any, reducer: OptimizerReducer) -> UpdateContext:
-    """Asks what an update of the optimizer depends on. Its gradients are still to come: see `UpdateContext.of`."""
-    inner, state, active = innermost(optimizer), reducer.sharded(), active_ranks.current()
-    wrapped = optimizer if hasattr(optimizer, "_allreduce") else inner
-    when = when_reduced(inner is not optimizer, inner, reducer, state)
-    return UpdateContext(optimizer, inner, wrapped, reducer, state, active, when)
-
-
-def when_reduced(is_scaled: bool, inner: Any, reducer: OptimizerReducer, state: ShardedState | None) -> When:
-    """The one answer. `is_scaled` is whether a `LossScaleOptimizer` is around; for the others see `UpdateContext`."""
-    if state is None and getattr(inner, "gradient_accumulation_steps", None):
-        return When.AFTER_WINDOW if is_scaled else When.IN_UPDATE
-    return When.EACH_CALL if reducer.passes is None else When.AFTER_PASSES
-
-
-def apply_reduced(optimizer: Any, reducer: OptimizerReducer, apply: Callable[..., Any], grads: Any, given: Any) -> Any:
+def apply_reduced(optimizer: Any, apply: Callable[..., Any], grads: Any, given: Any) -> Any:
     """Reduces `grads`, once for each update, and lets Keras's `apply` do the rest.
 
     Args:
         optimizer: see `UpdateContext`.
-        reducer: the same.
         apply: `apply(grads, trainable_variables)` of the optimizer's own class.
         grads: gradients or None, as Keras takes them.
         given: the variables, or None for those the optimizer was built with.
     """
     grads = list(grads)
     given = None if given is None else list(given)
-    context = reducer.update or context_of(optimizer, reducer)
-    state, active = context.state, context.active
-    if state is not None and optimizer is context.inner:
+    reducer = reducer_of(getattr(optimizer, "inner_optimizer", optimizer))
+    context = reducer.update or reducer.context_of(optimizer)
+    state, active, settings = context.state, context.active, reducer.settings
+    if state is not None and optimizer is reducer.inner:
         apply = functools.partial(state.apply, optimizer, apply)
-    variables = _variables_of(context, grads, given)
+    variables = context.variables_of(grads, given)
     if variables is None or reducer.update is not None:
         return apply(grads, given)  # Keras raises its own error, or the update that is being applied has reduced them
-    reducer.is_scaled = optimizer is not context.inner
-    context = context.of(variables)._replace(keras=lambda reduced: apply(reduced, given))
-    by_tape = reduced_by_tape(context, grads)
+    reducer.is_scaled = optimizer is not reducer.inner
+    context = context.of(variables, keras=lambda reduced: apply(reduced, given))
+    op = settings.op if active is None else None
+    by_tape = reduced_once.by_tape(grads, variables, context.kept.all, settings.process_set, op)
     _refuse_norms(context)
     if context.when is When.EACH_CALL:
         # Parts are cut from what is reduced: the mean of equal means.
-        reduced = grads if by_tape and state is None else context.reduced(grads)
+        results = grads if by_tape and state is None else reduced(context, grads)
         if active is None:
-            return context.apply(reduced)
-        return active_ranks.unless_skipped(active, optimizer, variables, lambda: context.apply(reduced))
+            return context.apply(results)
+        return active_ranks.unless_skipped(active, optimizer, variables, lambda: context.apply(results))
     if active is None:
-        return context.apply_pass(grads)
+        return _apply_pass(context, grads)
     window = reducer.open_window()
     active.agree_on_pass()
 
     def one_pass() -> Any:
         window.add(active.flag_of_pass())
-        return context.apply_pass(active.masked_in_pass(grads, variables))
+        return _apply_pass(context, active.masked_in_pass(grads, variables))
 
     return active_ranks.unless_skipped(active, optimizer, variables, one_pass)
 
 
-def _variables_of(context: UpdateContext, grads: Sequence[Any], given: list[Any] | None) -> list[Any] | None:
-    """The variables that belong to `grads`, or None where Keras will do nothing or raise."""
-    if given is None:
-        trained = context.inner._trainable_variables if context.state is None else context.state.wholes
-        given = list(trained) if context.optimizer.built else []
-        return given if len(given) == len(grads) else None
-    return given if grads else None
+def _apply_pass(context: UpdateContext, grads: Sequence[Any]) -> Any:
+    """One of several passes of an update."""
+    reducer, variables = context.reducer, context.variables
+    if context.when is When.IN_UPDATE:
+        return context.apply(grads)
+    if not context.optimizer.built:
+        context.optimizer.build(variables)  # here, because a branch of a graph cannot create variables
 
+    def update(sums: Sequence[Any]) -> Any:
+        return context.apply(reduced(context, sums))
 
-def reduced_by_tape(context: UpdateContext, grads: Sequence[Any]) -> bool:
-    """Whether `hvd.DistributedGradientTape` has reduced the gradients; an error where that would give other numbers."""
-    kept, settings = context.kept.all, context.reducer.settings
-    shared = [None if index in kept else grad for index, grad in enumerate(grads)]
-    op = settings.op if context.active is None else None
-    return reduced_once.by_tape(shared, context.variables, settings.process_set, op)
+    def accumulate(unscaled: Sequence[Any]) -> None:
+        with reducer.applying(context):
+            reducer.inner.apply(unscaled, variables)
+
+    if context.when is When.AFTER_WINDOW:
+        return KerasWindow(context.optimizer).apply(grads, variables, update, accumulate)
+    assert reducer.passes is not None
+    counter = iterations_of(reducer.inner)
+    dense = reducer.settings.dense(grads, variables)
+    return reducer.passes.apply(dense, variables, update, lambda: counter.assign_add(1))
 
 
 def _refuse_norms(context: UpdateContext) -> None:
     """Raises a NotImplementedError where an update of cut tables depends on more than single elements of them."""
     if not context.kept.complete:
         return
-    optimizer = context.inner
+    optimizer = context.reducer.inner
     names = {each.__name__ for each in type(optimizer).__mro__} & {"Adafactor", "Lamb", "Muon"}
     if names or optimizer.clipnorm or optimizer.global_clipnorm:
         raise NotImplementedError(
@@ -186,6 +103,13 @@ def _refuse_norms(context: UpdateContext) -> None:
             f"cut over ranks. Received: {type(optimizer).__name__} with clipnorm={optimizer.clipnorm}, global_clipnorm="
             f"{optimizer.global_clipnorm}. Use `clipvalue`, another optimizer, or placement='default_device'."
         )
+
+
+def reduced(context: UpdateContext, grads: Sequence[Any]) -> list[Any]:
+    """The gradients of an update, reduced: `reduce_gradients`, unless the user's program has replaced it."""
+    hook = context.wrapped._allreduce
+    is_ours = getattr(hook, "__func__", None) is _allreduce
+    return reduce_gradients(context, grads) if is_ours else list(hook(grads, context.variables))
 
 
 def reduce_gradients(context: UpdateContext, grads: Sequence[Any]) -> list[Any]:
@@ -215,13 +139,15 @@ def reduce_gradients(context: UpdateContext, grads: Sequence[Any]) -> list[Any]:
     given = [grads[index] for index in shared], [variables[index] for index in shared]
     hook = context.wrapped._allreduce_grads
     is_ours = getattr(hook, "__func__", None) is _allreduce_grads
-    over_ranks = reducer.over_ranks(given[1], context.state) if is_ours else hook
+    assert context.over_ranks is not None
+    over_ranks = context.over_ranks if is_ours else hook
     if active is None:
-        reduced = [*over_ranks(*given), *complete]
+        results = [*over_ranks(*given), *complete]
     else:
         op, process_set = reducer.settings.op, reducer.settings.process_set
-        reduced = active.reduced(over_ranks, *given, op, process_set, reducer.window, complete)
-    return replaced(grads, (*shared, *kept.complete, *kept.own), (*reduced, *own))
+        results = active.reduced(over_ranks, *given, op, process_set, reducer.window, complete)
+    by_index = dict(zip((*shared, *kept.complete, *kept.own), (*results, *own)))
+    return [by_index.get(index, grad) for index, grad in enumerate(grads)]
 
 
 def _marked(grads: Sequence[Any], kept: set[int]) -> list[Any]:
@@ -248,7 +174,7 @@ def _marked(grads: Sequence[Any], kept: set[int]) -> list[Any]:
 
 def _allreduce(self: Any, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
     """Returns gradients as they are applied: `reduce_gradients`."""
-    return reduce_gradients(context_of(self, reducer_of(self)).of(vars), list(grads))
+    return reduce_gradients(reducer_of(self).context_of(self).of(vars), list(grads))
 
 
 def _allreduce_grads(

@@ -11,8 +11,8 @@ from smddp_tf.gradients.local_sources import LocalSources
 from smddp_tf.gradients.options import DEFAULTS, ReduceOptions
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
-from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer
-from smddp_tf.keras.optimizer.pipeline import METHODS, When, apply_reduced
+from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, When
+from smddp_tf.keras.optimizer.pipeline import METHODS, apply_reduced, reduced
 from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.keras.roles.wrapping import attach_reducer, reducer_of, settings_of_class, unwrapped, wrapped_class
 from smddp_tf.keras.saving.cut_tables import cut
@@ -39,14 +39,15 @@ def attach(
     """
     for prepare in _preparations:
         prepare()
-    reducer = OptimizerReducer(settings_of_class(optimizer) if settings is None else settings)
+    inner = innermost(optimizer)
+    reducer = OptimizerReducer(settings_of_class(optimizer) if settings is None else settings, inner)
     if local is not None:
         reducer.local.add_those_of(local)
-    for each in {id(o): o for o in (optimizer, innermost(optimizer))}.values():
+    for each in {id(o): o for o in (optimizer, inner)}.values():
         notice_from_config(type(each), attach)
         attach_reducer(each, wrap_class(type(each), reducer.settings), reducer)
-    if innermost(optimizer).built and (state := reducer.sharded()) is not None:
-        _cut_state(innermost(optimizer), state)
+    if inner.built and (state := reducer.sharded()) is not None:
+        _cut_state(inner, state)
     return reducer
 
 
@@ -97,9 +98,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
     """
 
     def apply(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> None:
-        apply_reduced(
-            self, reducer_of(self), functools.partial(optimizer_class.apply, self), grads, trainable_variables
-        )
+        apply_reduced(self, functools.partial(optimizer_class.apply, self), grads, trainable_variables)
 
     def _clip_gradients(self: Any, grads: Sequence[Any]) -> Any:
         return grads if self.gradient_accumulation_steps else optimizer_class._clip_gradients(self, grads)
@@ -108,7 +107,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         if self.gradient_accumulation_steps:
             update = reducer_of(self).update
             if update is not None and update.when is When.IN_UPDATE:
-                grads = update.of(trainable_variables).reduced(grads)
+                grads = reduced(update.of(trainable_variables), grads)
             grads = optimizer_class._clip_gradients(self, grads)
         optimizer_class._backend_update_step(self, grads, trainable_variables, learning_rate)
 
@@ -197,7 +196,8 @@ def _sharded_members_for(optimizer_class: Any) -> dict[str, Any]:
 
 def _sharded(optimizer: Any) -> ShardedState | None:
     """What is cut of the optimizer's state. A `LossScaleOptimizer` has nothing to cut; the one inside has."""
-    return reducer_of(optimizer).sharded() if innermost(optimizer) is optimizer else None
+    reducer = reducer_of(optimizer)
+    return reducer.sharded() if reducer.inner is optimizer else None
 
 
 def _module_in_saved_files(optimizer_class: Any) -> str:

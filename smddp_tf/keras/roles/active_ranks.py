@@ -19,11 +19,10 @@ import tensorflow as tf
 
 from smddp_tf import process_sets
 from smddp_tf._native.threads import of_thread
-from smddp_tf.collectives import ops, run_time_values, xla
+from smddp_tf.collectives import graph, ops, run_time_values
 from smddp_tf.collectives.layouts import layout_of
 from smddp_tf.collectives.reduce_op import Average, Sum
 from smddp_tf.gradients.reducer import GradientReducer
-from smddp_tf.keras.roles import running
 from smddp_tf.process_sets import ProcessSet
 
 
@@ -136,7 +135,7 @@ class ActiveRanks:
         if not isinstance(grad, tf.IndexedSlices):
             return _times(grad, weight)
         values, indices = _times(grad.values, weight), grad.indices
-        if not xla.compiling():  # where shapes must be known
+        if not graph.compiling():  # where shapes must be known
             # No rows at all: optimizers that update only the rows they get would touch those of the zeros.
             kept = tf.where(self.is_active(), tf.shape(indices)[0], 0)
             values, indices = values[:kept], indices[:kept]
@@ -170,12 +169,6 @@ class Window:
 def process_wide() -> ActiveRanks:
     """The one `ActiveRanks`: a step that was traced with it, in whatever function, stays right in a later `fit`."""
     return ActiveRanks()
-
-
-def current() -> ActiveRanks | None:
-    """Returns the `ActiveRanks` of the training step that is being traced (or run eagerly), or None: all are active."""
-    active: ActiveRanks | None = running.here.active
-    return active
 
 
 def unless_skipped(active: ActiveRanks, optimizer: Any, trainable_variables: Any, update: Callable[[], Any]) -> Any:

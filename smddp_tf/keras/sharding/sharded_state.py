@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from smddp_tf import basics
 from smddp_tf._native.threads import of_thread
-from smddp_tf.collectives import emit, graph, ops, xla
+from smddp_tf.collectives import emit, graph, ops
 from smddp_tf.collectives.layouts import identity, layout_of, mark
 from smddp_tf.collectives.reduce_op import ReduceSpec, Sum
 from smddp_tf.gradients.local_sources import LocalSources, stays_local
@@ -237,7 +237,7 @@ def gathered_parts(parts: Sequence[Any], layouts: Sequence[Any], key: str, may_p
     name = graph.unique_name(of_thread(f"{key} (weights)"), "#")
     padded = [_padded(part, layout) for part, layout in zip(parts, layouts)]
     plannable = all(emit.is_plannable(part) for part in padded)
-    if may_plan and plannable and not (tf.executing_eagerly() or xla.compiling() or graph.is_for_session()):
+    if may_plan and plannable and not (tf.executing_eagerly() or graph.compiling() or graph.is_for_session()):
         return _planned(padded, layouts, name)
     return [_joined(rows, layout) for rows, layout in zip(emit.allgather_list(padded, name), layouts)]
 
