@@ -22,14 +22,13 @@ _NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, to
 # turn back. `tests/tools/test_python_structure.py` traces a step and compares.
 STOPS = (
     "keras/optimizer/reducing.py:apply",
-    "keras/optimizer/pipeline.py:apply_reduced",
     "keras/roles/wrapping.py:reducer_of, reducer_on",
-    "keras/optimizer/optimizer_reducer.py:context_of, sharded, _when_reduced, variables_of, of, over_ranks, "
-    "_range_of_float16, _keeps_repeated_rows",
+    "keras/optimizer/optimizer_reducer.py:update_of, context_of, sharded, _when_reduced, variables_of, of",
     "gradients/local_sources.py:kept, stays_local, indices",
     "collectives/layouts.py:identity, layout_of",
+    "keras/optimizer/optimizer_reducer.py:over_ranks, _range_of_float16, _keeps_repeated_rows",
     "gradients/reduced_once.py:by_tape, _noted_eagerly",
-    "keras/optimizer/pipeline.py:_refuse_norms, reduced, reduce_gradients",
+    "keras/optimizer/pipeline.py:apply_reduced, _refuse_norms, reduced, reduce_gradients",
     "keras/optimizer/same_batches.py:is_watching, note, _sample_bits",
     "gradients/reducer.py:__call__",
     "process_sets.py:id_of, checked, is_process_set_included, scope",
@@ -43,13 +42,13 @@ STOPS = (
     "keras/optimizer/reducing.py:_clip_gradients, _backend_update_step",
 )
 # A batch of `fit` on ranks with different numbers of batches, from `hvd.data.shard` to the model's `train_step`: the
-# functions that decide about the data or change them, in the order of the calls, counted as above.
+# functions that decide about the data or change them, in the order of the calls, counted as above. Where a
+# `Throughput` measures, keras/roles/input_waits.py notes besides when each batch comes.
 STOPS_OF_BATCH = (
     "data/sharding.py:shard",
     "data/tf_datasets.py:part_of",
     "keras/fit/patch.py:fit",
-    "keras/fit/plan.py:plan_of_fit",
-    "keras/fit/epoch_data.py:prepared",
+    "keras/fit/plan.py:plan_of_fit, preparing",
     "keras/data_parallel/global_batches.py:make_iterator",
     "keras/fit/epoch_data.py:prepare",
     "keras/fit/guard.py:agree",
@@ -57,11 +56,7 @@ STOPS_OF_BATCH = (
     "keras/roles/step_hooks.py:installed_in",
     "keras/fit/epoch_data.py:prepare",
     "keras/fit/guard.py:begin_epoch",
-    "keras/fit/uneven.py:begin_epoch",
-    "keras/fit/epoch_data.py:set_length",
-    "keras/fit/guard.py:run",
-    "keras/fit/uneven.py:__call__",
-    "keras/roles/input_waits.py:_next_internal",
+    "keras/fit/epoch_data.py:begin_epoch, set_length, __call__",
     "keras/roles/step_hooks.py:_uneven_step",
 )
 # Functions, and files of functions, that read one fact and hand it back: who or how many the ranks are, a thread's

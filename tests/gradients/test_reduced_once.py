@@ -165,12 +165,12 @@ def test_a_reduction_over_some_ranks_may_come_first(hvd, rank, size):
     grad = tf.constant([0.5, rank])
     other = tf.constant([0.5, rank])
     reduced_once.note([grad, None], few, hvk.Average)
-    assert not reduced_once.by_tape([grad], [variable], all_ranks, hvk.Average)
+    assert not reduced_once.by_tape([grad], [variable], (), all_ranks, hvk.Average)
     reduced_once.note([tf.IndexedSlices(grad, tf.constant([0, 1]))], all_ranks, hvk.Average)
-    assert reduced_once.by_tape([grad, None], [variable] * 2, all_ranks, hvk.Average)
+    assert reduced_once.by_tape([grad, None], [variable] * 2, (), all_ranks, hvk.Average)
     for grads, op in (([grad, other], hvk.Average), ([grad], hvk.Sum), ([grad], None)):
         with pytest.raises(ValueError, match="would be reduced again"):
-            reduced_once.by_tape(grads, [variable] * 2, all_ranks, op)
+            reduced_once.by_tape(grads, [variable] * 2, (), all_ranks, op)
     reduced_once.note([other], all_ranks, hvk.Sum)
     with pytest.raises(ValueError, match="would be reduced again"):
-        reduced_once.by_tape([other], [variable], all_ranks, hvk.Average)
+        reduced_once.by_tape([other], [variable], (), all_ranks, hvk.Average)

@@ -185,15 +185,15 @@ def test_members_of_classes_are_counted(structure):
 
 def test_the_way_of_a_gradient_is_as_listed_and_short(of_python):
     of_python.check_stops()
-    assert len(of_python.STOPS) <= 30
-    assert len(set(of_python.files_of(of_python.STOPS))) <= 16
-    assert of_python.turns_back(of_python.STOPS) <= 14
+    assert len(of_python.STOPS) <= 17
+    assert len(set(of_python.files_of(of_python.STOPS))) <= 12
+    assert of_python.turns_back(of_python.STOPS) <= 5
 
 
 def test_the_way_of_a_batch_is_as_listed_and_short(of_python):
-    assert len(of_python.STOPS_OF_BATCH) <= 18
-    assert len(set(of_python.files_of(of_python.STOPS_OF_BATCH))) <= 10
-    assert of_python.turns_back(of_python.STOPS_OF_BATCH) <= 8
+    assert len(of_python.STOPS_OF_BATCH) <= 13
+    assert len(set(of_python.files_of(of_python.STOPS_OF_BATCH))) <= 9
+    assert of_python.turns_back(of_python.STOPS_OF_BATCH) <= 4
 
 
 def test_keras_private_state_has_one_writer(of_python):

@@ -28,10 +28,10 @@ from smddp_tf.keras.callbacks.uneven_batches import JOIN
 from smddp_tf.keras.data_parallel.fitting import build_by_tracing
 from smddp_tf.keras.data_parallel.layer_states import agree_on_states
 from smddp_tf.keras.fit import equal_state, start_check
-from smddp_tf.keras.fit.epoch_data import EpochData, data_of
+from smddp_tf.keras.fit.epoch_data import EpochData, UnevenEpochs, data_of
 from smddp_tf.keras.fit.plan import TrainerPlan
 from smddp_tf.keras.fit.stopping import Stopping, agreed, facts_of, looks_at_batches, name_learning_rate
-from smddp_tf.keras.fit.uneven import StepsPlan, UnevenEpochs, plan_for
+from smddp_tf.keras.fit.uneven import StepsPlan, plan_for
 from smddp_tf.keras.optimizer import same_batches
 from smddp_tf.keras.roles.step_hooks import hooks_of
 
@@ -59,10 +59,10 @@ class Guard:
         self._epochs_begun = 0
         self._data = EpochsOfFit(plan.arguments["x"])
         self._first_epoch = FirstEpoch(plan.arguments["x"])
-        self._uneven: Any = None  # `UnevenEpochs` where the ranks may differ
+        self._uneven: UnevenEpochs | None = None  # where the ranks may differ
         self._steps = contextlib.ExitStack()  # inside, our steps are installed
         self._function: Any = None
-        self._run = self.run  # one object, to be recognised
+        self._run: Any = self._run_and_vote  # what Keras calls as the train function; one object, to be recognised
         first = keras.callbacks.LambdaCallback(
             on_train_begin=lambda logs: self.agree(),
             on_epoch_begin=lambda epoch, logs: self.begin_epoch(epoch),
@@ -116,6 +116,10 @@ class Guard:
             hooks = hooks_of(self.model, "train")
             self._uneven = UnevenEpochs(self.model, data, supply, steps, self._plan.mode, hooks)
             self._uneven.begin()
+            if self._votes_alone():
+                self._uneven.end_step = self._stopping.end_batch
+            if steps.watched:
+                self._run = self._uneven
         self.adopt_function()
 
     def report(self, error: BaseException) -> None:
@@ -176,11 +180,9 @@ class Guard:
     def _votes_alone(self) -> bool:
         return self._stopping.asks and not self.votes_last
 
-    def run(self, iterator: Any) -> Any:
-        """What Keras calls as the train function."""
-        logs = self._uneven(iterator) if self._watched() else self._function(iterator)
-        if self._votes_alone():
-            self._stopping.end_batch()  # has no callback that could object, hence none to wait for
+    def _run_and_vote(self, iterator: Any) -> Any:
+        logs = self._function(iterator)
+        self._stopping.end_batch()  # has no callback that could object, hence none to wait for
         return logs
 
     def begin_epoch(self, epoch: int) -> None:

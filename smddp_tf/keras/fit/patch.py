@@ -16,10 +16,9 @@ from smddp_tf.basics import is_initialized
 from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.fit.epoch_data import prepared
 from smddp_tf.keras.fit.forgotten import requests
 from smddp_tf.keras.fit.guard import Guard
-from smddp_tf.keras.fit.plan import IGNORES_SHUFFLE, TrainerPlan, plan_of_fit
+from smddp_tf.keras.fit.plan import IGNORES_SHUFFLE, TrainerPlan, plan_of_fit, preparing
 from smddp_tf.keras.fit.stopping import facts_of, name_learning_rate
 from smddp_tf.keras.optimizer.adopted import follow_distribution
 from smddp_tf.keras.roles import running
@@ -33,7 +32,7 @@ def guard_fit() -> None:
     Raises:
         RuntimeError: This Keras has no such function, or another one.
     """
-    patches.replace(patch_table.EPOCH_ITERATOR, prepared)
+    patches.replace(patch_table.EPOCH_ITERATOR, preparing)
     patches.take_over_fit(_guarding)
 
 

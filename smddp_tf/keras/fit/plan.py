@@ -8,7 +8,9 @@ optimizer, and a `keras.distribution`, where all ranks read the same global batc
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -20,6 +22,7 @@ from smddp_tf.keras.callbacks.rank_zero import on_rank_zero
 from smddp_tf.keras.callbacks.throughput import Throughput
 from smddp_tf.keras.callbacks.uneven_batches import JOIN, OFF
 from smddp_tf.keras.data_parallel.fitting import callbacks_before, writing_on_rank_zero
+from smddp_tf.keras.data_parallel.global_batches import make_iterator
 from smddp_tf.keras.data_parallel.layer_states import refuse_stateful
 from smddp_tf.keras.fit.epoch_data import EpochData
 from smddp_tf.keras.fit.forgotten import is_meant_for_all_ranks, watching
@@ -113,6 +116,26 @@ def plan_of_fit(arguments: dict[str, Any]) -> TrainerPlan:
     if current() is not None and not is_inner:
         return _of_distribution(plan)
     return _of_own_data(plan) if plan.has_others else plan
+
+
+def preparing(plain_init: Callable[..., None]) -> Any:
+    """For Keras's iterators: a constructor that prepares the data.
+
+    The first iterator that Keras makes in a call of `fit` or `hvd.evaluate` has the data of that call.
+    """
+
+    @functools.wraps(plain_init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        awaiting = [plan for plan in running.here.plans[-1:] if plan.awaits_iterator]
+        epochs = 0
+        for plan in awaiting:
+            plan.awaits_iterator, epochs = False, plan.epochs_ahead
+        part = make_iterator(plain_init, self, epochs, *args, **kwargs)
+        data = EpochData(self, part, has_rows=epochs == 0)
+        for plan in awaiting:
+            plan.take_data(data)
+
+    return __init__
 
 
 def plan_of_evaluation(model: Any) -> TrainerPlan:

@@ -46,7 +46,9 @@ def _reducing(plain_apply: Any) -> Any:
             return self.apply(grads, trainable_variables)
         if not is_wrapped(self.inner_optimizer):
             return plain_apply(self, grads, trainable_variables)
-        return apply_reduced(self, functools.partial(plain_apply, self), grads, trainable_variables)
+        grads, plain = list(grads), functools.partial(plain_apply, self)
+        given = None if trainable_variables is None else list(trainable_variables)
+        return apply_reduced(reducer_of(self.inner_optimizer).update_of(self, plain, grads, given), grads)
 
     return apply
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ import tensorflow as tf
 
 from smddp_tf.collectives import graph
 from smddp_tf.collectives.reduce_op import Average
+from smddp_tf.gradients import reduced_once
 from smddp_tf.gradients.local_sources import KeptGradients, LocalSources
 from smddp_tf.gradients.options import ReduceOptions
 from smddp_tf.gradients.reducer import GradientReducer
@@ -39,6 +41,7 @@ class When(enum.Enum):
     AFTER_PASSES = "When the passes of `backward_passes_per_step` are added up, before Keras sees the sums."
     AFTER_WINDOW = "When Keras's passes are added up, before the finite check of the `LossScaleOptimizer` around them."
     IN_UPDATE = "Where Keras, which adds up the passes itself, updates the variables: in `_backend_update_step`."
+    NOT_HERE = "Keras will do nothing, or raise its own error, or an update further out has reduced them."
 
 
 class UpdateContext(NamedTuple):
@@ -55,6 +58,7 @@ class UpdateContext(NamedTuple):
         variables: what they are the gradients of; see `of`.
         kept: which of them stay on this rank.
         over_ranks: reduces the others over the ranks: `over_ranks(grads, variables)`.
+        by_tape: whether `hvd.DistributedGradientTape` has reduced the gradients.
         keras: Keras's part: `keras(grads)` applies them; None where they are reduced only.
     """
 
@@ -67,13 +71,15 @@ class UpdateContext(NamedTuple):
     variables: Sequence[Any] = ()
     kept: KeptGradients = KeptGradients([], [], set())
     over_ranks: GradientReducer | None = None
-    keras: Callable[[Sequence[Any]], Any] | None = None
+    by_tape: bool = False
+    keras: Any = None
 
-    def of(self, variables: Sequence[Any], **more: Any) -> UpdateContext:
-        """The same update, for the gradients of these variables; `more` are attributes to change."""
-        over_ranks = self.reducer.over_ranks(variables, self.state)
+    def of(self, variables: Sequence[Any]) -> UpdateContext:
+        """The same update, for the gradients of these variables."""
         kept = self.reducer.local.kept(variables)
-        return self._replace(variables=list(variables), over_ranks=over_ranks, kept=kept, **more)
+        shared = [variable for index, variable in enumerate(variables) if index not in kept.all]
+        over_ranks = self.reducer.over_ranks(shared, self.state)
+        return self._replace(variables=list(variables), kept=kept, over_ranks=over_ranks)
 
     def variables_of(self, grads: Sequence[Any], given: list[Any] | None) -> list[Any] | None:
         """The variables that belong to `grads`, or None where Keras will do nothing or raise.
@@ -90,7 +96,6 @@ class UpdateContext(NamedTuple):
 
     def apply(self, reduced: Sequence[Any]) -> Any:
         """Keras's part."""
-        assert self.keras is not None
         with self.reducer.applying(self):
             return self.keras(reduced)
 
@@ -159,6 +164,30 @@ class OptimizerReducer:
         if self._sharded is None:
             self._sharded = ShardedState(self.settings.partition_state, self.name)
         return self._sharded if self._sharded.degree > 1 else None
+
+    def update_of(self, optimizer: Any, apply: Callable[..., Any], grads: Sequence[Any], given: Any) -> UpdateContext:
+        """What the update depends on that an optimizer's `apply` makes.
+
+        Args:
+            optimizer: see `UpdateContext`.
+            apply: `apply(grads, trainable_variables)` of the optimizer's own class.
+            grads: gradients or None.
+            given: the variables, or None for those the optimizer was built with.
+
+        Raises:
+            ValueError: Reducing gradients that a tape has reduced would give other numbers.
+        """
+        context = self.update or self.context_of(optimizer)
+        if context.state is not None and optimizer is self.inner:
+            apply = functools.partial(context.state.apply, optimizer, apply)
+        context = context._replace(keras=lambda reduced: apply(reduced, given))
+        variables = context.variables_of(grads, given)
+        if variables is None or self.update is not None:
+            return context._replace(when=When.NOT_HERE)
+        self.is_scaled = optimizer is not self.inner
+        context, op = context.of(variables), self.settings.op if context.active is None else None
+        by_tape = reduced_once.by_tape(grads, variables, context.kept.all, self.settings.process_set, op)
+        return context._replace(by_tape=by_tape)
 
     def context_of(self, optimizer: Any) -> UpdateContext:
         """Asks what an update depends on. The gradients are still to come: see `UpdateContext.of`.

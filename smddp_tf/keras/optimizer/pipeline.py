@@ -3,20 +3,18 @@
 The order is always: add up the passes (where an update has several), reduce over the ranks, test for infinities, clip,
 update. So every rank tests, clips and applies the same numbers.
 
-`apply_reduced` asks once what an update depends on, and passes it on as an `UpdateContext` (optimizer_reducer.py, which
-also decides when an update is reduced). `reduce_gradients` is the only place that knows what happens to a list of
-gradients on its way to the other ranks.
+What an update depends on, and so when it is reduced, is asked once and passed on as an `UpdateContext`, see
+`optimizer_reducer.py`. `reduce_gradients` is the only place that knows what happens to a list of gradients on its way
+to the other ranks.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf.gradients import reduced_once
 from smddp_tf.gradients.local_sources import replaced
 from smddp_tf.keras.optimizer import same_batches
 from smddp_tf.keras.optimizer.accumulation import KerasWindow
@@ -26,39 +24,26 @@ from smddp_tf.keras.roles.optimizers import iterations_of
 from smddp_tf.keras.roles.wrapping import reducer_of
 
 
-def apply_reduced(optimizer: Any, apply: Callable[..., Any], grads: Any, given: Any) -> Any:
-    """Reduces `grads`, once for each update, and lets Keras's `apply` do the rest.
+def apply_reduced(context: UpdateContext, grads: Sequence[Any]) -> Any:
+    """Reduces `grads`, once for each update, and lets Keras do the rest.
 
     Args:
-        optimizer: see `UpdateContext`.
-        apply: `apply(grads, trainable_variables)` of the optimizer's own class.
-        grads: gradients or None, as Keras takes them.
-        given: the variables, or None for those the optimizer was built with.
+        context: what `OptimizerReducer.update_of` returns for them.
+        grads: tensors, `tf.IndexedSlices` or None.
     """
-    grads = list(grads)
-    given = None if given is None else list(given)
-    reducer = reducer_of(getattr(optimizer, "inner_optimizer", optimizer))
-    context = reducer.update or reducer.context_of(optimizer)
-    state, active, settings = context.state, context.active, reducer.settings
-    if state is not None and optimizer is reducer.inner:
-        apply = functools.partial(state.apply, optimizer, apply)
-    variables = context.variables_of(grads, given)
-    if variables is None or reducer.update is not None:
-        return apply(grads, given)  # Keras raises its own error, or the update that is being applied has reduced them
-    reducer.is_scaled = optimizer is not reducer.inner
-    context = context.of(variables, keras=lambda reduced: apply(reduced, given))
-    op = settings.op if active is None else None
-    by_tape = reduced_once.by_tape(grads, variables, context.kept.all, settings.process_set, op)
+    optimizer, active, variables = context.optimizer, context.active, context.variables
+    if context.when is When.NOT_HERE:
+        return context.keras(grads)
     _refuse_norms(context)
     if context.when is When.EACH_CALL:
         # Parts are cut from what is reduced: the mean of equal means.
-        results = grads if by_tape and state is None else reduced(context, grads)
+        results = grads if context.by_tape and context.state is None else reduced(context, grads)
         if active is None:
             return context.apply(results)
         return active_ranks.unless_skipped(active, optimizer, variables, lambda: context.apply(results))
     if active is None:
         return _apply_pass(context, grads)
-    window = reducer.open_window()
+    window = context.reducer.open_window()
     active.agree_on_pass()
 
     def one_pass() -> Any:

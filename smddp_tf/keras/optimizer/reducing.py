@@ -98,7 +98,9 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
     """
 
     def apply(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> None:
-        apply_reduced(self, functools.partial(optimizer_class.apply, self), grads, trainable_variables)
+        grads, plain = list(grads), functools.partial(optimizer_class.apply, self)
+        given = None if trainable_variables is None else list(trainable_variables)
+        apply_reduced(reducer_of(self).update_of(self, plain, grads, given), grads)
 
     def _clip_gradients(self: Any, grads: Sequence[Any]) -> Any:
         return grads if self.gradient_accumulation_steps else optimizer_class._clip_gradients(self, grads)
