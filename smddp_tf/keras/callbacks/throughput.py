@@ -21,6 +21,10 @@ from smddp_tf.monitor.steps import EXPOSED, INPUT, REDUCING, SAMPLES, SECONDS, S
 # Shorter steps are noted several at a time: to read what they have waited takes some 50 us.
 _TOGETHER_SECONDS = 0.02
 
+# What it adds to the logs.
+_TIMES = ("step_seconds", "input_seconds", "computing_seconds", "exposed_seconds")
+_NAMES = ("samples_per_second", *_TIMES, "hidden_share", "rank_spread")
+
 
 class Throughput(keras.callbacks.Callback):
     """Adds the samples per second of all ranks, and where the time of a step goes, to the logs.
@@ -37,8 +41,9 @@ class Throughput(keras.callbacks.Callback):
 
     At the end of an epoch all ranks have the same values. After each batch they are this rank's since the epoch began,
     its samples times the number of ranks, without `rank_spread`. Where the model's optimizer does not reduce over all
-    ranks, all values are this rank's. A `TensorBoard` then writes on rank 0 only, with the hyperparameters of the job;
-    steps appear in TensorFlow's profiler.
+    ranks, all values are this rank's. A `TensorBoard` then writes on rank 0 only, with the hyperparameters of the job
+    and these values under one heading (`throughput/samples_per_second`, `throughput/batch_samples_per_second`); steps
+    appear in TensorFlow's profiler.
 
     Example:
 
@@ -69,6 +74,7 @@ class Throughput(keras.callbacks.Callback):
             self.data.time_steps()
         for board in self.tensorboards:
             _write_hyperparameters(board, self.model, self.params)
+            board._summary_module = _Headed()  # what Keras's `TensorBoard.summary` returns
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch = epoch
@@ -139,6 +145,18 @@ class Throughput(keras.callbacks.Callback):
         row = np.array([mine], np.float64)
         all_ranks = loader.core().allgather(row, "float64", of_thread("Throughput"))[0]
         return np.reshape(all_ranks.view(np.float64), (size(), -1))
+
+
+class _Headed:
+    """`tf.summary` for one `TensorBoard`, which shows the values of `Throughput` under one heading."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(tf.summary, name)
+
+    def scalar(self, name: str, *value: Any, **step: Any) -> Any:
+        if (of_throughput := name.removeprefix("epoch_")).removeprefix("batch_") in _NAMES:
+            name = f"throughput/{of_throughput}"
+        return tf.summary.scalar(name, *value, **step)
 
 
 def _shown(total: Sequence[float], ranks: int) -> dict[str, float]:
