@@ -91,7 +91,7 @@ def run_line(
             "smddp_tf.keras); one that does not runs without smddprun. See docs/troubleshooting.md."
         )
     if settings.reports and not outcome.code:
-        say(f"{settings.ranks} ranks have ended after {time.monotonic() - begun:.0f} s.")
+        say(f"{settings.ranks} ranks have ended after {time.monotonic() - begun:.0f} s{outcome.end.speed}.")
     return outcome
 
 
