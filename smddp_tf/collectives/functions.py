@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import basics
+from smddp_tf import basics, process_sets
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.collectives import emit, graph
@@ -28,6 +29,7 @@ __all__ = [
 # By id. `fit` asks whether a model's weights have been broadcast, and so whether it is meant for all ranks.
 _broadcast: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _CANNOT_TRAVEL = (tf.resource, tf.variant)
+_OF_TENSORS = ("data types", "number of tensors", "BROADCAST tensor shapes")
 
 
 @graph.no_autograph
@@ -134,12 +136,34 @@ def _assigned(variables: list[Any], root_rank: int, name: str | None) -> list[An
     if numbers:
         values = [tf.convert_to_tensor(variable) for variable in numbers]
         unique = graph.tensor_name("broadcast_variables", name)
-        received = emit.broadcast_list(values, root_rank, unique)
+        try:
+            received = emit.broadcast_list(values, root_rank, unique)
+        except tf.errors.FailedPreconditionError as error:
+            raise _with_names(error, numbers) from error
         done += [variable.assign(value) for variable, value in zip(numbers, received)]
     for index, variable in enumerate(texts):
         unique = graph.tensor_name("broadcast_variables", f"{name or of_thread('broadcast_variables')}.text.{index}")
         done.append(variable.assign(_broadcast_strings(tf.convert_to_tensor(variable), root_rank, unique)))
     return [assignment for assignment in done if assignment is not None]
+
+
+def first_difference(of_ranks: Sequence[Sequence[Any]]) -> Any:
+    """Returns the first rank whose list differs from that of rank 0, and the first place where it does; else None."""
+    pairs = ((other, itertools.zip_longest(of_ranks[0], theirs)) for other, theirs in enumerate(of_ranks))
+    found = ((other, place) for other, both in pairs for place, (one, two) in enumerate(both) if one != two)
+    return next(found, None)
+
+
+def _with_names(error: Any, variables: list[Any]) -> Any:
+    """The error of a broadcast over all ranks, with the first variable that differs. All ranks have got the error."""
+    if process_sets.current() or not error.message.partition("Mismatched ")[2].startswith(_OF_TENSORS):
+        return error
+    mine = [(getattr(v, "path", v.name), f"{tf.as_dtype(v.dtype).name} {list(v.shape)}") for v in variables]
+    of_ranks = allgather_object(mine, name=of_thread("broadcast_variables (which differ)"))
+    other, place = first_difference([[kind for _, kind in each] for each in of_ranks])
+    ours, theirs = ([*map(" ".join, each), "no more"][min(place, len(each))] for each in (of_ranks[0], of_ranks[other]))
+    text = f"Mismatched variables: rank 0 has {ours}, rank {other} has {theirs}. Make the same model on all ranks."
+    return tf.errors.FailedPreconditionError(None, None, f"{text} [smddp:disagreement]")
 
 
 def _is_reference(variable: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Messages of a rank to smddprun's supervisor, through a pipe: why the rank ends (tf_ops/core/env/launcher.h)."""
+"""Messages of a rank to its supervisor, through a pipe: samples/s, and why it ends (tf_ops/core/env/launcher.h)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import stat
 from collections.abc import Mapping
 
 NOTES = "SMDDP_RUN_NOTES"  # the pipe's number and inode
-BEGINS, HAS_BEGUN = b"I", b"J"  # `hvd.init` was called, has returned
+BEGINS, HAS_BEGUN, SPEED = b"I", b"J", b"S"  # `hvd.init` was called, has returned; the speed of all ranks
 
 
 def tell(note: bytes, environment: Mapping[str, str]) -> None:

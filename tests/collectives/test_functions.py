@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from smddp_tf.exceptions import reason_of
+from tests.support import process_sets
+
 pytestmark = pytest.mark.ranks("1", "2")
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8", "uint32", "bool", "complex64")
@@ -122,12 +125,42 @@ def test_broadcast_of_no_variables(hvd):
         hvd.broadcast_variables(iter(()), root_rank=0)
 
 
-def test_broadcast_variables_of_different_shapes(hvd, rank, size):
+@pytest.mark.parametrize(
+    ("last", "shown"),
+    [
+        ({"kernel": ("float32", [3])}, r"rank 0 has kernel:0 float32 \[2\], rank {} has kernel:0 float32 \[3\]"),
+        ({"kernel": ("int32", [2])}, r"rank 0 has kernel:0 float32 \[2\], rank {} has kernel:0 int32 \[2\]"),
+        (
+            {"kernel": ("float32", [2]), "bias": ("float32", [1])},
+            r"rank 0 has no more, rank {} has bias:0 float32 \[1\]",
+        ),
+        ({}, r"rank 0 has kernel:0 float32 \[2\], rank {} has no more"),
+    ],
+    ids=["shape", "dtype", "one more", "one less"],
+)
+def test_variables_that_differ_are_named(hvd, rank, size, last, shown):
+    """On every rank, and the session goes on."""
     if size == 1:
         pytest.skip("one rank cannot disagree")
-    variables = [tf.Variable(tf.ones([3 if rank == size - 1 else 2]))]
-    with pytest.raises((tf.errors.FailedPreconditionError, tf.errors.InvalidArgumentError), match="shape"):
+    mine = last if rank == size - 1 else {"kernel": ("float32", [2])}
+    variables = [tf.Variable(tf.ones([1]), name="first")]
+    variables += [tf.Variable(tf.ones(shape, dtype), name=name) for name, (dtype, shape) in mine.items()]
+    with pytest.raises(tf.errors.FailedPreconditionError, match=shown.format(size - 1)) as caught:
         hvd.broadcast_variables(variables, root_rank=0)
+    assert reason_of(caught.value) == "disagreement"
+    assert hvd.allreduce(tf.constant(1.0), op=hvd.Sum).numpy() == size
+
+
+def test_other_disagreements_of_broadcasts_stay_as_they_are(hvd, rank, size, sets):
+    if size == 1:
+        pytest.skip("one rank cannot disagree")
+    with pytest.raises(tf.errors.FailedPreconditionError, match="Mismatched BROADCAST root ranks"):
+        hvd.broadcast_variables([tf.Variable(1.0)], root_rank=rank)
+    for process_set in process_sets.mine(sets):
+        if process_set.size() > 1:
+            differing = [tf.Variable(tf.ones([1 + process_set.rank()]))]
+            with pytest.raises(tf.errors.FailedPreconditionError, match="Mismatched BROADCAST tensor shapes"):
+                hvd.broadcast_variables(differing, process_set.ranks[0], process_set=process_set)
 
 
 # --- objects ---

@@ -102,6 +102,14 @@ def test_lines_fit_a_screen() -> None:
     assert not [each for each in lines if len(each[1]) > 120]
 
 
+def test_asterisks_of_text_are_in_code() -> None:
+    """Two of them in a paragraph, as in `2*(P-1)` or `SLURM_*`, would vanish and set what is between in italics."""
+    code = re.compile(r"^ *```.*?^ *```|<!--.*?-->|`[^`]*`", re.MULTILINE | re.DOTALL)
+    for page in PAGES:
+        text = code.sub("", page.read_text(encoding="utf-8"))
+        assert not re.findall(r".*(?:[\w\])]\*[\w(\[]|_\*).*", text), page.name
+
+
 def in_docs(text: str) -> str:
     """The text of README with its links as seen from docs/."""
     return re.sub(r"\]\((?!https?:|#)(docs/)?", lambda found: "](" if found[1] else "](../", text)

@@ -1,4 +1,4 @@
-"""Jobs started by `smddprun` and by `smddp_tf.run.run`. The ranks do without TensorFlow: they start in no time."""
+"""Jobs started by `smddprun` and by `smddp_tf.run.run`. Most ranks do without TensorFlow: they start in no time."""
 
 from __future__ import annotations
 
@@ -55,6 +55,24 @@ def test_a_line_at_the_start_and_one_at_the_end() -> None:
     command.insert(3, "--quiet")
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stderr == ""
+
+
+def test_the_line_at_the_end_has_the_speed_of_the_last_epoch() -> None:
+    fits = "\n".join(
+        [
+            "import keras, numpy as np, smddp_tf.keras as hvd",
+            "hvd.init()",
+            "model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1, kernel_initializer='ones')])",
+            "model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), 'mse', jit_compile=False)",
+            "callbacks = [hvd.callbacks.Throughput()]",
+            "seen = model.fit(np.ones((64, 2)), np.ones(64), epochs=3, verbose=0, callbacks=callbacks).history",
+            "print('rate', seen['samples_per_second'][-1])",
+        ]
+    )
+    output = smddprun("-np", "2", sys.executable, "-c", fits).check().output
+    [said] = re.findall(r"smddprun: 2 ranks have ended after \d+ s; ([\d.]+) samples/s in the last epoch\.", output)
+    [measured] = re.findall(r"\[0\]<stdout>: rate ([\d.]+)", output)
+    assert float(said) == pytest.approx(float(measured), rel=1e-3)
 
 
 def test_who_is_waited_for_in_init_is_said() -> None:

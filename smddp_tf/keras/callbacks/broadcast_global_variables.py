@@ -54,8 +54,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self.root_rank = checked_root(root_rank)
         self._kept_local = list(local_variables or [])
         self._sent: list[Any] = []
-        self._has_batches = False
-        self._settled = False
+        self._has_batches = self._settled = False
 
     def register_local_var(self, var: Any) -> None:
         """Adds a variable to `local_variables`. Call it before `fit`, or in an `on_batch_end` that replaces ours."""
@@ -69,8 +68,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Sends what exists. Every rank asks first whether all ranks have it, so all make the same calls."""
         self._sent = []
-        self._has_batches = False
-        self._settled = False
+        self._has_batches = self._settled = False
         ready = _build_optimizer_of(self.model) and not self._is_extended()
         if _over_ranks("is the model built", ready, Min):
             self._send()
@@ -98,8 +96,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         if self._settled:
             return
         self._settled = True
-        sent = {id(variable) for variable in self._sent}
-        missing = any(id(variable) not in sent for variable in self._variables())
+        missing = bool(set(map(id, self._variables())) - set(map(id, self._sent)))
         if _over_ranks("are variables missing", missing, Max):
             self._send()
 
@@ -113,13 +110,9 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         optimizer = getattr(self.model, "optimizer", None)
         candidates = [*self.model.variables, *(optimizer_variables(optimizer) if optimizer is not None else [])]
         kept = [*but, *self._kept_local, *slots_of(optimizer, self._kept_local)]
-        seen = {id(variable) for variable in (*kept, *getattr(self.model, "metrics_variables", []))}
-        chosen = []
-        for variable in candidates:
-            if id(variable) not in seen and hasattr(variable, "assign"):  # not so the lookup tables of Keras 2
-                seen.add(id(variable))
-                chosen.append(variable)
-        return chosen
+        left_out = {id(variable) for variable in (*kept, *getattr(self.model, "metrics_variables", []))}
+        each_once = {id(variable): variable for variable in candidates if id(variable) not in left_out}
+        return [each for each in each_once.values() if hasattr(each, "assign")]  # not so the lookup tables of Keras 2
 
 
 def _build_optimizer_of(model: Any) -> bool:
@@ -130,8 +123,7 @@ def _build_optimizer_of(model: Any) -> bool:
     layers = list(model._flatten_layers(include_self=False))
     if not (model.built or (layers and all(layer.built for layer in layers))):
         return False
-    optimizer = getattr(model, "optimizer", None)
-    if optimizer is not None:
+    if (optimizer := getattr(model, "optimizer", None)) is not None:
         build_optimizer(optimizer, model.trainable_variables)
     return True
 
@@ -149,6 +141,5 @@ def _sums_to_keep(optimizer: Any) -> list[Any]:
 
 def _over_ranks(question: Any, answer: Any, op: Any) -> bool:
     """Min: does every rank say yes? Max: does any?"""
-    flag = tf.constant(int(answer), tf.int32)
     name = of_thread(f"BroadcastGlobalVariablesCallback ({question})")
-    return bool(ops.allreduce(flag, op=op, name=name))
+    return bool(ops.allreduce(tf.constant(int(answer), tf.int32), op=op, name=name))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,11 +17,16 @@ from smddp_tf.basics import cross_size, is_initialized, rank, size
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.roles import input_waits
 from smddp_tf.keras.roles.wrapping import model_reduces
+from smddp_tf.lifecycle import notes
 from smddp_tf.monitor import recording
 from smddp_tf.monitor.steps import EXPOSED, INPUT, REDUCING, SAMPLES, SECONDS, STEPS, StepTimes
 
 # Shorter steps are noted several at a time: to read what they have waited takes some 50 us.
 _TOGETHER_SECONDS = 0.02
+
+# What it adds to the logs.
+_TIMES = ("step_seconds", "input_seconds", "computing_seconds", "exposed_seconds")
+_NAMES = ("samples_per_second", *_TIMES, "hidden_share", "rank_spread")
 
 
 class Throughput(keras.callbacks.Callback):
@@ -37,8 +44,9 @@ class Throughput(keras.callbacks.Callback):
 
     At the end of an epoch all ranks have the same values. After each batch they are this rank's since the epoch began,
     its samples times the number of ranks, without `rank_spread`. Where the model's optimizer does not reduce over all
-    ranks, all values are this rank's. A `TensorBoard` then writes on rank 0 only, with the hyperparameters of the job;
-    steps appear in TensorFlow's profiler.
+    ranks, all values are this rank's. A `TensorBoard` then writes on rank 0 only, with the hyperparameters of the job
+    and these values under one heading (`throughput/samples_per_second`, `throughput/batch_samples_per_second`); steps
+    appear in TensorFlow's profiler.
 
     Example:
 
@@ -69,6 +77,9 @@ class Throughput(keras.callbacks.Callback):
             self.data.time_steps()
         for board in self.tensorboards:
             _write_hyperparameters(board, self.model, self.params)
+            board._summary_module = SimpleNamespace(
+                **{**vars(tf.summary), "scalar": _headed}
+            )  # what Keras's `TensorBoard.summary` returns
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch = epoch
@@ -103,9 +114,12 @@ class Throughput(keras.callbacks.Callback):
             clocks = self._gathered([time.time()])[:, 0]
             if (current := recording.current()) is not None:
                 current.facts["clock"] = float(clocks[rank()] - clocks[0])
+        values = _shown(of_ranks.sum(axis=0).tolist(), len(of_ranks))
+        if values and is_initialized() and len(of_ranks) == size():
+            rate = np.format_float_positional(values["samples_per_second"], 4, fractional=False, trim="-")
+            notes.tell(notes.SPEED + f"; {rate} samples/s in the last epoch".encode(), os.environ)
         if logs is not None:
-            spread = _spread(of_ranks) if self._together else {}
-            logs.update({**_shown(of_ranks.sum(axis=0).tolist(), len(of_ranks)), **spread})
+            logs.update({**values, **(_spread(of_ranks) if self._together else {})})
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self.data, self.tensorboards = None, []
@@ -141,20 +155,22 @@ class Throughput(keras.callbacks.Callback):
         return np.reshape(all_ranks.view(np.float64), (size(), -1))
 
 
+def _headed(name: str, *value: Any, **step: Any) -> Any:
+    """`tf.summary.scalar` for a `TensorBoard`, which shows the values of `Throughput` under one heading."""
+    if (of_throughput := name.removeprefix("epoch_")).removeprefix("batch_") in _NAMES:
+        name = f"throughput/{of_throughput}"
+    return tf.summary.scalar(name, *value, **step)
+
+
 def _shown(total: Sequence[float], ranks: int) -> dict[str, float]:
     """Computes the values for the logs, from the sums of `StepTimes` over the ranks, or those of one of equal ranks."""
     steps = total[STEPS]
     if not steps:
         return {}
     hidden = {"hidden_share": 1 - total[EXPOSED] / total[REDUCING]} if total[REDUCING] else {}
-    return {
-        "samples_per_second": total[SAMPLES] * ranks / total[SECONDS],
-        "step_seconds": total[SECONDS] / steps,
-        "input_seconds": total[INPUT] / steps,
-        "computing_seconds": (total[SECONDS] - total[INPUT] - total[EXPOSED]) / steps,
-        "exposed_seconds": total[EXPOSED] / steps,
-        **hidden,
-    }
+    times = (total[SECONDS], total[INPUT], total[SECONDS] - total[INPUT] - total[EXPOSED], total[EXPOSED])
+    rate = {"samples_per_second": total[SAMPLES] * ranks / total[SECONDS]}
+    return {**rate, **{name: seconds / steps for name, seconds in zip(_TIMES, times)}, **hidden}
 
 
 def _spread(of_ranks: np.ndarray) -> dict[str, float]:

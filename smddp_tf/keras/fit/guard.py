@@ -11,6 +11,8 @@ They
 from __future__ import annotations
 
 import contextlib
+import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from smddp_tf._native.threads import of_thread
+from smddp_tf.basics import rank
 from smddp_tf.collectives import ops
 from smddp_tf.collectives.functions import allgather_object
 from smddp_tf.data.epochs import EpochsOfFit
@@ -36,6 +39,7 @@ from smddp_tf.keras.optimizer import same_batches
 from smddp_tf.keras.roles.step_hooks import hooks_of
 
 _NAME = "model.fit"  # what users see of these requests when a rank does not come
+_SLOW = "`fit` has not begun after 5 s: rank 0 waits for other ranks, the model is built, or its weights are sent."
 
 
 class Guard:
@@ -54,17 +58,18 @@ class Guard:
         self._stopping = Stopping(model, callbacks)
         # After all callbacks, where any of them may itself talk to the other ranks: all must do so in one order.
         self.votes_last = self._stopping.asks or any(_waits_for_batches(each) for each in callbacks)
-        self._agreed = False
-        self._checked_start = False
+        self._agreed = self._checked_start = False
         self._epochs_begun = 0
         self._data = EpochsOfFit(plan.arguments["x"])
         self._first_epoch = FirstEpoch(plan.arguments["x"])
         self._uneven: UnevenEpochs | None = None  # where the ranks may differ
         self._steps = contextlib.ExitStack()  # inside, our steps are installed
+        slow_start = threading.Timer(5.0, print, [_SLOW], {"file": sys.stderr, "flush": True})
+        self._steps.callback(slow_start.cancel)
         self._function: Any = None
         self._run: Any = self._run_and_vote  # what Keras calls as the train function; one object, to be recognised
         first = keras.callbacks.LambdaCallback(
-            on_train_begin=lambda logs: self.agree(),
+            on_train_begin=lambda logs: self.agree(slow_start),
             on_epoch_begin=lambda epoch, logs: self.begin_epoch(epoch),
             on_train_batch_begin=lambda batch, logs: self._begin_batch(batch),
             on_epoch_end=lambda epoch, logs: agree_on_states(model),
@@ -74,6 +79,7 @@ class Guard:
         # Only where it is needed: a callback at the end of each batch makes Keras wait for each batch's metrics.
         end_batch = {"on_train_batch_end": lambda batch, logs: self._stopping.end_batch()} if self.votes_last else {}
         last = keras.callbacks.LambdaCallback(
+            on_train_begin=lambda logs: slow_start.cancel(),
             on_epoch_begin=lambda epoch, logs: self.begin_reading(),
             on_epoch_end=lambda epoch, logs: self.end_epoch(),
             on_train_end=lambda logs: self.end_training(),
@@ -87,19 +93,17 @@ class Guard:
 
     # --- before training ---
 
-    def agree(self) -> None:
-        """One exchange of what every rank knows, and everybody's conclusions from it."""
+    def agree(self, slow_start: threading.Timer) -> None:
+        """One exchange of what every rank knows, and everybody's conclusions from it. Rank 0 starts `slow_start`."""
         data = self._data_read()
         supply = data.supply(self.model.steps_per_execution)
         facts = {
-            "supply": supply,
-            "data": self._data.numbers(),
-            "epochs": self._plan.epochs,
-            "mode": self._plan.mode,
-            "stopping": self._stopping.asks,
-            "callbacks": self._facts,
-        }
+            "supply": supply, "data": self._data.numbers(), "epochs": self._plan.epochs, "mode": self._plan.mode,
+            "stopping": self._stopping.asks, "callbacks": self._facts,
+        }  # fmt: skip
         self._agreed = True
+        if rank() == 0:
+            slow_start.start()
         everybody = self._exchange(facts)
         self._facts = agreed([facts["callbacks"] for facts in everybody])
         self._check_equal(everybody, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
@@ -113,8 +117,7 @@ class Guard:
         steps = plan_for(self._plan.mode, [facts["supply"] for facts in everybody])
         self._install_steps(steps)
         if steps is not None:
-            hooks = hooks_of(self.model, "train")
-            self._uneven = UnevenEpochs(self.model, data, supply, steps, self._plan.mode, hooks)
+            self._uneven = UnevenEpochs(self.model, data, supply, steps, self._plan.mode, hooks_of(self.model, "train"))
             self._uneven.begin()
             if self._votes_alone():
                 self._uneven.end_step = self._stopping.end_batch
@@ -210,8 +213,7 @@ class Guard:
             equal_state.take_rates(self.model, of_ranks, "began")
 
     def _begin_batch(self, batch: int) -> None:
-        digests = self._data_read().digests
-        if digests is not None:
+        if (digests := self._data_read().digests) is not None:
             digests.begin_batch(batch)
         if batch > 0 or self._epochs_begun > 1:
             self.check_start()
@@ -234,14 +236,12 @@ class Guard:
         self.check_start(goes_on=self.model.steps_per_execution > 1)
         if self._epochs_begun == 1 and self._plan.distribution is None:
             same_batches.warn_if_same()
-        mine = np.array(
-            [self._stopping.wanted(), self._first_epoch.bytes_read(), *equal_state.rates_of(self.model)], np.float64
-        )
-        everybody = ops.allgather(tf.constant(mine[None]), name=of_thread(f"{_NAME} (end of an epoch)")).numpy()
+        facts = self._stopping.wanted(), self._first_epoch.bytes_read(), *equal_state.rates_of(self.model)
+        mine = np.array([facts], np.float64)
+        everybody = ops.allgather(tf.constant(mine), name=of_thread(f"{_NAME} (end of an epoch)")).numpy()
         if everybody[:, 0].any():
             self.model.stop_training = True
-        digests = self._data_read().digests
-        if digests is not None:
+        if (digests := self._data_read().digests) is not None:
             ended = self._plan.mode == JOIN and not self._data_read().steps_per_epoch
             digests.compare(ended and not self.model.stop_training)
         if self._epochs_begun == 1:

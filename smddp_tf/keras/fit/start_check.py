@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import weakref
 import zlib
 from typing import Any
@@ -14,8 +13,7 @@ import tensorflow as tf
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank
-from smddp_tf.collectives import ops
-from smddp_tf.collectives.functions import allgather_object
+from smddp_tf.collectives import functions, ops
 from smddp_tf.collectives.layouts import layout_of
 from smddp_tf.keras.roles.local_variables import local_of
 from smddp_tf.keras.roles.optimizers import being_accumulated, stays_local
@@ -39,14 +37,10 @@ def first_difference(model: Any) -> Any:
     digests = ops.allgather(tf.constant([digest], tf.int64), name=of_thread(f"{_NAME} (digests)")).numpy()
     if (digests == digests[0]).all():
         return None
-    of_ranks = allgather_object(
-        ([variable.path for variable in variables], mine), name=of_thread(f"{_NAME} (which differs)")
-    )
-    (ours, first), *_ = of_ranks
-    other = next(other for other, (_, checksums) in enumerate(of_ranks) if checksums != first)
-    paths, checksums = of_ranks[other]
-    differ = (one != two for one, two in itertools.zip_longest(first, checksums))
-    return max(ours, paths, key=len)[list(differ).index(True)], other
+    named = [variable.path for variable in variables], mine
+    of_ranks = functions.allgather_object(named, name=of_thread(f"{_NAME} (which differs)"))
+    other, place = functions.first_difference([checksums for _, checksums in of_ranks])
+    return max(of_ranks[0][0], of_ranks[other][0], key=len)[place], other
 
 
 def compared(model: Any) -> list[Any]:
@@ -56,9 +50,8 @@ def compared(model: Any) -> list[Any]:
     gradients that are still being accumulated are each rank's own.
     """
     optimizer = getattr(model, "optimizer", None)
-    own = set(map(id, being_accumulated(optimizer)))
-    own |= {id(variable) for variable in local_of(model)}
-    own |= {id(variable) for variable in model.trainable_variables if stays_local(variable)}
+    local = [*local_of(model), *filter(stays_local, model.trainable_variables)]
+    own = set(map(id, [*local, *being_accumulated(optimizer)]))
     variables = [*model.trainable_variables, *(optimizer.variables if optimizer is not None else [])]
     return [variable for variable in variables if id(variable) not in own and layout_of(variable) is None]
 
@@ -69,10 +62,8 @@ def look(model: Any) -> None:
     A `fit` of one step trains nothing yet: scripts, such as Horovod's elastic examples, use it to have variables made
     which they then give all ranks. If the model still differs in another `fit`, the warning comes at once.
     """
-    differed_before = model in _differ
-    difference = first_difference(model)
-    _differ.pop(model, None)
-    if difference is not None:
+    differed_before = _differ.pop(model, None) is not None
+    if (difference := first_difference(model)) is not None:
         _differ[model] = difference
         if differed_before:
             warn_if_different(model)

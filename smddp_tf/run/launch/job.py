@@ -42,7 +42,7 @@ class Outcome:
         code: for the shell: that of the rank that caused the end of the job.
         failed_rank: that rank, or None.
         failed_host: its host.
-        end: the reported facts of its end.
+        end: the reported facts of its end; of rank 0's where there is no such rank.
         results: the messages that ranks sent back, by rank, in the order of arrival.
         interrupted: a signal to the launcher ended it.
         lost_hosts: hosts none of whose ranks reported its end, while ranks of other hosts did.
@@ -251,9 +251,8 @@ class Job:
         for number in left:
             with contextlib.suppress(OSError):
                 os.kill(number, signal.SIGKILL)
-        for pipe in (process.stdout, process.stderr, *self._input):
-            if pipe:
-                pipe.close()
+        for pipe in filter(None, (process.stdout, process.stderr, *self._input)):
+            pipe.close()
 
     def _seconds_to_end(self) -> float:
         """For mpirun, from SIGTERM to SIGKILL."""
@@ -264,6 +263,7 @@ class Job:
     def _concluded(self, mpirun_code: int) -> Outcome:
         outcome, ranks, ending = self._outcome, self._ranks, self._signals.ending
         outcome.interrupted, outcome.lost_hosts, outcome.apart = bool(ending), ranks.lost_hosts, ranks.apart
+        outcome.end = ranks.ends.get(0, outcome.end)
         if ending:
             outcome.code = 128 + ending
         elif (failed := ranks.ends.first_failed()) and not failed[1].is_cause and (text := ranks.never_joined()):

@@ -69,9 +69,10 @@ def run_line(
     local_only = not settings.remote_hosts
     addresses = ["127.0.0.1"] if local_only else _addresses(choice)
     meeting = _meeting_point(settings.hosts_of_ranks[0], addresses[0])
+    greets = {**environment, **settings.variables}.get("TF_CPP_MIN_LOG_LEVEL", "") == "0"  # TensorFlow, when imported
     new = [name for name in meeting if name not in environment and name not in line.environment]
     with ControlServer(addresses, settings.ranks) as server, Output(
-        settings.ranks, settings.output_filename, settings.prefix_timestamp, _shows_greetings(settings, environment)
+        settings.ranks, settings.output_filename, settings.prefix_timestamp, greets
     ) as output:  # fmt: skip
         exported = [] if local_only or line.forwards_all else [*_KEYS, *(word for name in new for word in ("-x", name))]
         words = [*line.words, *exported, *supervisor, *command]
@@ -91,13 +92,8 @@ def run_line(
             "smddp_tf.keras); one that does not runs without smddprun. See docs/troubleshooting.md."
         )
     if settings.reports and not outcome.code:
-        say(f"{settings.ranks} ranks have ended after {time.monotonic() - begun:.0f} s.")
+        say(f"{settings.ranks} ranks have ended after {time.monotonic() - begun:.0f} s{outcome.end.speed}.")
     return outcome
-
-
-def _shows_greetings(settings: Settings, environment: Mapping[str, str]) -> bool:
-    """Whether the user has asked for what TensorFlow prints at level 0."""
-    return {**environment, **settings.variables}.get("TF_CPP_MIN_LOG_LEVEL", "") == "0"
 
 
 def _addresses(choice: Choice) -> list[str]:

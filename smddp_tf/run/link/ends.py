@@ -16,6 +16,7 @@ class End:
         because: the rank's message about the other rank that caused its end; "" where it sent none.
         initialized: the rank has called `hvd.init`.
         alone: the rank has loaded TensorFlow, and has not called `hvd.init`.
+        speed: of all ranks, for the line at the end of the job; "" where the rank has not measured it.
     """
 
     code: int
@@ -23,6 +24,7 @@ class End:
     because: str = ""
     initialized: bool = False
     alone: bool = False
+    speed: str = ""
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from smddp_tf.exceptions import LaunchError
-from smddp_tf.lifecycle.notes import BEGINS, HAS_BEGUN, NOTES
+from smddp_tf.lifecycle.notes import BEGINS, HAS_BEGUN, NOTES, SPEED
 from smddp_tf.lifecycle.placement import find_placement
 from smddp_tf.lifecycle.rank_variables import variables_of
 from smddp_tf.run.link.channel import ADDRESS, KEY, Kind
@@ -153,7 +153,7 @@ class _Notes:
             text = os.read(self._pipe, 1 << 16)
         except BlockingIOError:
             return []
-        new = [note for note in text.split(b"\0") if note[:1] not in self._said]
+        new = [note for note in text.split(b"\0") if note[:1] not in self._said or note[:1] == SPEED]
         self._said.update({note[:1]: note[1:].decode(errors="replace") for note in reversed(new)})
         return [_MESSAGES[note[:1]] for note in new if note[:1] in _MESSAGES]
 
@@ -167,10 +167,10 @@ class _Notes:
 
     def end_of(self, code: int, told: Sequence[int]) -> End:
         self.read()
-        by_signal = f"it was sent signal {told[0]}" if told else ""
-        because = self._said.get(_LOST) or self._said.get(_BECAUSE) or by_signal
+        because = self._said.get(_LOST) or self._said.get(_BECAUSE) or (f"it was sent signal {told[0]}" if told else "")
         initialized = BEGINS in self._said
-        return End(code, self._said.get(_RAISED, ""), because, initialized, self._has_tensorflow and not initialized)
+        alone = self._has_tensorflow and not initialized
+        return End(code, self._said.get(_RAISED, ""), because, initialized, alone, self._said.get(SPEED, ""))
 
 
 _MESSAGES = {_RAISED: (Kind.RAISED, b""), BEGINS: (Kind.INIT, b"+"), HAS_BEGUN: (Kind.INIT, b"-")}

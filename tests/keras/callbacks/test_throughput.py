@@ -116,7 +116,7 @@ def summaries(folder: Path) -> dict[str, list[float]]:
     found = {
         tag: [float(tf.make_ndarray(event.tensor_proto)) for event in events.Tensors(tag)]
         for tag in events.Tags()["tensors"]
-        if tag.startswith("epoch_")
+        if tag.startswith(("epoch_", "batch_", "throughput/"))
     }
     content = events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
     session = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info
@@ -126,14 +126,19 @@ def summaries(folder: Path) -> dict[str, list[float]]:
 def test_tensorboard_writes_one_run(hvd, rank, size, shared_folder):
     """A callback on all ranks, with a folder that differs as one that is named by the time does."""
     pytest.importorskip("tensorboard", reason="TensorBoard is not installed, and its callback cannot write")
-    board = keras.callbacks.TensorBoard(str(shared_folder / f"run-{rank}"))
+    board = keras.callbacks.TensorBoard(str(shared_folder / f"run-{rank}"), update_freq=1)
     history = fit(batches(rank, 2), hvk.callbacks.Throughput(), board).history
     hvd.barrier()
     assert [path.name for path in shared_folder.iterdir()] == ["run-0"]
     if rank == 0:
         found = summaries(shared_folder / "run-0" / "train")
-        for key in VALUES | ({"rank_spread", "hidden_share"} if size > 1 else set()):
-            np.testing.assert_allclose(found[f"epoch_{key}"], history[key], rtol=1e-6)
+        keys = VALUES | ({"rank_spread", "hidden_share"} if size > 1 else set())
+        for key in keys:
+            np.testing.assert_allclose(found[f"throughput/{key}"], history[key], rtol=1e-6)
+        np.testing.assert_allclose(found["epoch_loss"], history["loss"], rtol=1e-6)
+        assert found["throughput/batch_samples_per_second"]
+        assert len(found["batch_loss"]) == 4
+        assert not [tag for tag in found if not tag.startswith("throughput/") and any(key in tag for key in keys)]
         np.testing.assert_allclose(found["hparams"], [size, 0.01], rtol=1e-6)
 
 
