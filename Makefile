@@ -54,7 +54,11 @@ $(VENV)/.smddp-setup: $(VENV)/.smddp-demo
 	@$(PIP) install --no-deps "tf_keras==$$($(BIN)/python tools/build_env.py).*" $(QUIETLY)
 	@touch $@
 
-build: setup  ## Build what changed in the native code, in place
+# Tried once: doctest's header, for the tests in C++.
+build/doctest:
+	@$(BIN)/python tools/get_doctest.py
+
+build: setup build/doctest  ## Build what changed in the native code, in place
 	@$(BIN)/python -W ignore setup.py -q build_ext --inplace
 
 docs: $(DOCS_VENV)/.done  ## Build the documentation with its reference into site/ (half a minute; needs no TensorFlow)
@@ -213,5 +217,5 @@ format:  ## Let ruff and clang-format rewrite the sources
 	@$(BIN)/clang-format -i $(CXX_FILES)
 
 clean:  ## Remove everything that was built; .venv stays
-	@rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info smddp_tf/*.so smddp_tf/_build_info.py tests/*.so
+	@rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info smddp_tf/*.so smddp_tf/_build_info.py tests/*.so tests/smddp_native_tests
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

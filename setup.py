@@ -1,9 +1,10 @@
 """Builds the native parts with CMake and puts them into the package. Metadata is in pyproject.toml.
 
 `pip install .`, `pip install -e .` and `make build` (= `setup.py build_ext --inplace`) all come here. The last two also
-build the tests' access to the engine (tests/bindings) and put it into tests/; so does `setup.py build_tests`. No wheel
-has it. SMDDP_BUILD_TARGETS names targets of CMake to build instead of all, `build --prebuilt=FOLDER` takes what
-goes into the package from there, where tools/build_wheel.py has put it.
+build the tests' access to the engine (tests/bindings) and the tests in C++ (tests/native), and put them into tests/;
+`setup.py build_tests` does so with the first. No wheel has them. SMDDP_BUILD_TARGETS names targets of CMake to build
+instead of all, `build --prebuilt=FOLDER` takes what goes into the package from there, where tools/build_wheel.py has
+put it.
 """
 
 import hashlib
@@ -26,6 +27,7 @@ import build_env  # noqa: E402
 
 CACHE_TAG = sys.implementation.cache_tag or "python"
 TEST_ACCESS = "_smddp_test_core"  # a target of CMake, which makes it in tests-package
+NATIVE_TESTS = "smddp_native_tests"  # another: the tests in C++
 INSTALL_TOOLS = f"{sys.executable} -m pip install cmake ninja nanobind"
 SETUPTOOLS = 77  # as in pyproject.toml, which older ones cannot read
 
@@ -134,6 +136,14 @@ def build_native(*targets):
     return folder
 
 
+def test_targets():
+    """What is built for developers: the tests' access, and the tests in C++ where doctest is there."""
+    if build_env.has_doctest(build_env.find_compiler()):
+        return [TEST_ACCESS, NATIVE_TESTS]
+    print(f"smddp_tf: the tests in C++ are left out. {build_env.INSTALL_DOCTEST}", flush=True)
+    return [TEST_ACCESS]
+
+
 def copy_changed(source, target):
     """Copies the files of `source` that differ. One that a running program has open is replaced, not rewritten."""
     target.mkdir(parents=True, exist_ok=True)
@@ -188,7 +198,7 @@ class CMakeBuild(build_ext):
             shutil.copytree(prebuilt, self._target(), dirs_exist_ok=True)
             return
         targets = os.environ.get("SMDDP_BUILD_TARGETS", "").split()
-        built = build_native(*(targets or ["all", *([TEST_ACCESS] if self._in_place() else [])]))
+        built = build_native(*(targets or ["all", *(test_targets() if self._in_place() else [])]))
         self._package = built / "package"
         copy_changed(self._package, self._target())
         remove_stale(self._package, self._target())

@@ -54,6 +54,21 @@ def find_compiler() -> str:
     )
 
 
+# Where tools/get_doctest.py unpacks the package; tests/native/CMakeLists.txt names the folder as well.
+DOCTEST = Path(__file__).resolve().parent.parent / "build" / "doctest"
+INSTALL_DOCTEST = (
+    "They need doctest/doctest.h: apt-get install doctest-dev, dnf install doctest-devel, or put the file into "
+    f"{DOCTEST / 'usr' / 'include' / 'doctest'}; then `make build`."
+)
+
+
+def has_doctest(compiler: str) -> bool:
+    """Whether this compiler finds doctest's header, in its own folders or in ours."""
+    command = [compiler, f"-I{DOCTEST / 'usr' / 'include'}", "-E", "-x", "c++", "-"]
+    source = "#if !__has_include(<doctest/doctest.h>)\n#error\n#endif\n"
+    return subprocess.run(command, input=source, capture_output=True, text=True, check=False).returncode == 0
+
+
 def check_python_headers() -> None:
     """Raises unless Python.h is installed."""
     folder = sysconfig.get_path("include")

@@ -153,11 +153,11 @@ def source_lines_of(text: str) -> int:
 
 
 def found_by_name(sources: list[Path]) -> str:
-    """How many have a `test_NAME.py` or `test_NAME_....py` in the same folder of `tests`: share and numbers."""
+    """How many have a `test_NAME` or `test_NAME_...`, .py or .cc, in the same folder of `tests`: share and numbers."""
     found = 0
     for path in sources:
         folder = ROOT / "tests" / path.relative_to(ROOT).parent.relative_to(path.relative_to(ROOT).parts[0])
-        names = [file.stem for file in folder.glob("test_*.py")]
+        names = [file.stem for file in folder.glob("test_*") if file.suffix in (".py", ".cc")]
         found += any(name == f"test_{path.stem}" or name.startswith(f"test_{path.stem}_") for name in names)
     return f"{100 * found / len(sources):.0f} % ({found} of {len(sources)})"
 

@@ -10,17 +10,12 @@ NB_MODULE(_smddp_test_core, m) {
   smddp::BindFacts(m);
   smddp::BindCompute(m);
   smddp::BindTopology(m);
-  smddp::BindHeartbeat(m);
-  smddp::BindPlan(m);
   smddp::BindRail(m);
   smddp::BindCluster(m);
-  smddp::BindNamed(m);
   smddp::BindSteps(m);
-  smddp::BindArena(m);
   smddp::BindRanks(m);
   smddp::BindDevice(m);
   smddp::BindDeviceKernels(m);
-  smddp::BindDeviceInfos(m);
   smddp::BindDeviceTasks(m);
   smddp::BindDeviceCluster(m);
 }

@@ -102,11 +102,6 @@ nb::tuple CostOf(const std::string& name, int members) {
   return nb::make_tuple(cost.steps, cost.messages, cost.traffic);
 }
 
-double Predict(const std::string& name, int members, int64_t bytes, double latency_s, double message_s,
-               double bytes_per_s, int64_t chunk_bytes) {
-  return PredictSeconds(Named(name).info(), {members, 1, bytes, chunk_bytes}, {latency_s, message_s, bytes_per_s});
-}
-
 std::string Choose(int members, int rails, int64_t bytes, const std::string& dtype, double latency_s, double message_s,
                    double bytes_per_s, bool places_vary, int64_t chunk_bytes) {
   const LinkSpeed link = {latency_s, message_s, bytes_per_s};
@@ -127,15 +122,9 @@ void BindRail(nb::module_& m) {
   m.def("rail_run", &Run, nb::arg("algorithm"), nb::arg("arrays"), nb::arg("dtype"), nb::arg("op"),
         nb::arg("errors") = std::vector<Bytes>());
   m.def("rail_cost", &CostOf, nb::arg("algorithm"), nb::arg("members"));
-  m.def("rail_predict", &Predict, nb::arg("algorithm"), nb::arg("members"), nb::arg("bytes"), nb::arg("latency_s"),
-        nb::arg("message_s"), nb::arg("bytes_per_s"), nb::arg("chunk_bytes") = 0);
   m.def("rail_choose", &Choose, nb::arg("members"), nb::arg("rails"), nb::arg("bytes"), nb::arg("dtype"),
         nb::arg("latency_s"), nb::arg("message_s"), nb::arg("bytes_per_s"), nb::arg("places_vary") = false,
         nb::arg("chunk_bytes") = 0);
-  m.def("wire_for_rate", [](double rate) { return std::string(NameOf(WireFor(kWireByLink, rate))); });
-  m.def("default_bucket_bytes", &DefaultBucketBytes, nb::arg("nodes"));
-  m.def("chunk_bytes_within", &ChunkBytesWithin, nb::arg("free_bytes"), nb::arg("pieces"), nb::arg("members"),
-        nb::arg("reducers"));
   m.def("default_chunk_bytes", &DefaultChunkBytes, nb::arg("pieces"));
   m.def("bucket_bytes_for", &BucketBytes, nb::arg("elements"), nb::arg("wire_dtype"), nb::arg("nodes"));
 }

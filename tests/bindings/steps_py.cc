@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bindings/bind.h"
+#include "fusion/plan.h"
 #include "inproc/cluster.h"
 #include "python/errors.h"
 
@@ -152,9 +153,24 @@ nb::list RunSteps(const std::vector<std::string>& hosts, const std::vector<int64
   return logs;
 }
 
+// The tensors of every bucket of such a plan.
+std::vector<std::vector<int>> BucketsOf(const std::vector<int64_t>& elements, int64_t bucket_bytes,
+                                        const std::vector<int>& order) {
+  PlanSpec spec;
+  for (const int64_t each : elements) spec.tensors.push_back({DType::kFloat32, {each}});
+  std::vector<std::vector<int>> buckets;
+  for (const Bucket& bucket : PlanBuckets(spec, {bucket_bytes}, order)) {
+    buckets.emplace_back();
+    for (const BucketSlot& slot : bucket.slots) buckets.back().push_back(slot.tensor);
+  }
+  return buckets;
+}
+
 }  // namespace
 
 void BindSteps(nb::module_& m) {
+  m.def("buckets_of_steps", &BucketsOf, nb::arg("elements"), nb::arg("bucket_bytes"),
+        nb::arg("order") = std::vector<int>());
   m.def("cluster_steps", &RunSteps, nb::arg("hosts"), nb::arg("elements"), nb::arg("plans"), nb::arg("data"),
         nb::arg("sequences"), nb::arg("bucket_bytes"), nb::arg("wait_every"), nb::arg("pause_us"), nb::arg("seed"),
         nb::arg("gradient_order"), nb::arg("rail_algorithm") = "auto");

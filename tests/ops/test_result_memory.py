@@ -14,7 +14,7 @@ pytestmark = pytest.mark.ranks("2")
 
 MIB = 1 << 20
 PAGE = resource.getpagesize()
-# With shared tensors TensorFlow's allocator keeps the memory of results (tests/ops/allocator/test_shared_arena.py).
+# With shared tensors TensorFlow's allocator keeps the memory of results (tests/ops/allocator/test_shared_arena.cc).
 of_the_ops = pytest.mark.skipif(shared_tensors.memory()[1] > 0, reason="tensors are shared: the ops keep no memory")
 
 

@@ -1,4 +1,7 @@
-"""Named allreduces that become complete while others travel are reduced together: the same sums, bit by bit."""
+"""Named allreduces that become complete while others travel are reduced together: the same sums, bit by bit.
+
+Which of them go together is in test_fusion_queue.cc.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ pytestmark = pytest.mark.native
 
 _core = native_module.core()
 
-AVERAGE, SUM, ADASUM, MIN, MAX = 0, 1, 2, 3, 4
+AVERAGE, SUM, MIN, MAX = 0, 1, 3, 4
 MOST_BYTES = 1 << 20
 # Most fit together, some are summed by the coordinator, and the last is too large.
 ELEMENTS = [*(300 + 17 * i for i in range(60)), 1, 2, 5000, 0, 20, (4 << 20) // 4 + 1]
@@ -136,74 +139,3 @@ def test_a_rank_that_leaves_answers_what_waits() -> None:
     for each in pending:
         with raises(_core.EngineError, "peer_left", match="Rank 1"):
             each.wait()
-
-
-# --- What goes together ---
-
-
-def filled(*names: str, **more: Any) -> Any:
-    queue = _core.FusionQueue(MOST_BYTES)
-    for name in names:
-        assert queue.add(name, **more)
-    return queue
-
-
-def test_what_comes_while_others_travel_leaves_together() -> None:
-    queue = filled("a")
-    assert queue.next() == ["a"]
-    assert queue.add("b")
-    assert queue.next() == ["b"]  # two travel
-    for name in "cde":
-        assert queue.add(name)
-    assert queue.next() == []
-    queue.ended()
-    assert queue.next() == ["c", "d", "e"]
-    assert queue.next() == []
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"dtypes": ["float64"]},
-        {"dtypes": ["float32", "float64"]},
-        {"op": MAX},
-        {"op": ADASUM},
-        {"prescale": 0.5},
-        {"wire": "bfloat16"},
-        {"wire": "int8"},
-        {"elements": (4 << 20) // 4 + 1},
-    ],
-    ids=str,
-)
-def test_what_does_not_fit_goes_by_itself(other: dict[str, Any]) -> None:
-    queue = filled("a")
-    assert queue.add("other", **other)
-    assert queue.add("b")
-    assert queue.next() == ["a", "b"]
-    assert queue.next() == ["other"]
-
-
-@pytest.mark.parametrize("other", [{"op": ADASUM}, {"wire": "int8"}, {"dtypes": ["float32", "float64"]}], ids=str)
-def test_what_never_goes_together(other: dict[str, Any]) -> None:
-    queue = filled("a", "b", **other)
-    assert [queue.next(), queue.next()] == [["a"], ["b"]]
-
-
-def test_no_more_bytes_than_a_bucket_has() -> None:
-    queue = filled("a", "b", "c", "d", elements=MOST_BYTES // 4 // 3)
-    assert queue.next() == ["a", "b", "c"]
-    assert queue.next() == ["d"]
-
-
-def test_none_together_where_that_is_switched_off() -> None:
-    queue = _core.FusionQueue(0)
-    assert queue.add("a")
-    assert queue.add("b")
-    assert [queue.next(), queue.next()] == [["a"], ["b"]]
-
-
-def test_one_that_another_verdict_follows() -> None:
-    queue = filled("a", "b", "c")
-    assert queue.take("x") == []
-    assert queue.take("b") == ["b"]
-    assert queue.next() == ["a", "c"]

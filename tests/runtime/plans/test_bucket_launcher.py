@@ -103,8 +103,8 @@ def test_all_ranks_adopt_the_order_of_rank_0(layout: str) -> None:
     sequences[0] = sequences[0][:TENSORS] * STEPS
     order = sequences[0][:TENSORS]
     outcome = run(layout, whole_numbers(ranks, 1), sequences, wait_every=TENSORS)
-    listed = _core.plan_buckets(["float32"] * TENSORS, [[n] for n in ELEMENTS], "", BUCKET_BYTES)
-    observed = _core.plan_buckets(["float32"] * TENSORS, [[n] for n in ELEMENTS], "", BUCKET_BYTES, order)
+    listed = _core.buckets_of_steps(ELEMENTS, BUCKET_BYTES)
+    observed = _core.buckets_of_steps(ELEMENTS, BUCKET_BYTES, order)
     assert len(listed) > 1
     assert observed != listed
     for rank, events in enumerate(outcome.event_logs):
