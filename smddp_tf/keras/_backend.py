@@ -7,7 +7,7 @@ from here. What exists for Keras 3 only imports Keras 3 itself.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -44,7 +44,10 @@ def _refuse_other_backend() -> None:
 
 
 LEGACY = _is_legacy()
-keras: Any = _keras_to_use()
+if TYPE_CHECKING:
+    import keras as keras  # in annotations, for the class of that name in the Keras that is used
+else:
+    keras = _keras_to_use()
 
 
 def needs_keras_3(what: str) -> None:
