@@ -66,13 +66,13 @@ def needs_keras_3(what: str) -> None:
         )
 
 
-def optimizer_variables(optimizer: Any) -> list[Any]:
+def optimizer_variables(optimizer: keras.optimizers.Optimizer) -> list[Any]:
     """The variables of an optimizer; in the oldest optimizers of Keras 2 `variables` is a method."""
     variables = optimizer.variables
     return list(variables if isinstance(variables, list) else variables())
 
 
-def build_optimizer(optimizer: Any, variables: list[Any]) -> None:
+def build_optimizer(optimizer: keras.optimizers.Optimizer, variables: list[Any]) -> None:
     """Creates the optimizer's variables unless they exist."""
     if hasattr(optimizer, "_create_all_weights"):  # Keras 2, `optimizers.legacy`
         optimizer._create_all_weights(variables)

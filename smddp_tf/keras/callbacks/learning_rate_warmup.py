@@ -36,10 +36,10 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
     def __init__(
         self,
-        initial_lr: Any = None,
+        initial_lr: float | None = None,
         warmup_epochs: float = 5,
         momentum_correction: bool = True,
-        steps_per_epoch: Any = None,
+        steps_per_epoch: int | None = None,
         verbose: int = 0,
     ) -> None:
         super().__init__(
@@ -59,6 +59,6 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         if self.verbose > 0 and epoch == self.end_epoch - 1 and rank() == 0:
             print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {self._read_rate():g}.")
 
-    def _share_of_full_rate(self, epoch: int) -> Any:
+    def _share_of_full_rate(self, epoch: float) -> Any:
         done = (epoch + 1 / self.steps_per_epoch) / self.warmup_epochs
         return (1 + (size() - 1) * done) / size()
