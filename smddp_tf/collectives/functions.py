@@ -33,10 +33,7 @@ _CANNOT_TRAVEL = (tf.resource, tf.variant)
 @graph.no_autograph
 @scoped
 def broadcast_variables(
-    variables: Iterable[Any],
-    root_rank: int,
-    process_set: ProcessSet = global_process_set,
-    inplace: bool = False,
+    variables: Iterable[Any], root_rank: int, process_set: ProcessSet = global_process_set, inplace: bool = False
 ) -> tf.Operation | None:
     """Gives every rank the values that the variables have on rank `root_rank`.
 
@@ -66,10 +63,7 @@ def broadcast_variables(
 @graph.no_autograph
 @scoped
 def broadcast_(
-    variables: Sequence[Any],
-    root_rank: int,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
+    variables: Sequence[Any], root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[tf.Tensor]:
     """`broadcast_variables` that returns the new values.
 
@@ -171,7 +165,7 @@ def _that_can_travel(variables: list[Any]) -> list[Any]:
         names = ", ".join(f"{getattr(v, 'path', v.name)} ({tf.as_dtype(v.dtype).name})" for v in skipped)
         warn(
             f"broadcast_variables left {len(skipped)} variables as they are, because their dtype cannot be sent: "
-            f"{names}. Give them the same value on every rank yourself, for example with hvd.broadcast_object.",
+            f"{names}. Give them the same value on every rank yourself, for example with hvd.broadcast_object."
         )
     return [v for v in variables if layout_of(v) is None and not any(v is other for other in skipped)]
 

@@ -230,10 +230,7 @@ class ObjectState(State):
     """
 
     def __init__(
-        self,
-        bcast_object: Callable[[Any], Any] | None = None,
-        get_rank: Callable[[], int] | None = None,
-        **kwargs: Any,
+        self, bcast_object: Callable[[Any], Any] | None = None, get_rank: Callable[[], int] | None = None, **kwargs: Any
     ) -> None:
         super().__init__(bcast_object, get_rank)
         self._saved_state = kwargs
