@@ -136,7 +136,7 @@ def _assigned(variables: list[Any], root_rank: int, name: str | None) -> list[An
     return [assignment for assignment in done if assignment is not None]
 
 
-def _is_reference(variable: Any) -> bool:
+def _is_reference(variable: object) -> bool:
     return isinstance(variable, tf.compat.v1.Variable) and bool(getattr(variable.dtype, "_is_ref_dtype", False))
 
 

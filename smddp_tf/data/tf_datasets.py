@@ -126,7 +126,7 @@ def _shuffled_part(
     return part
 
 
-def _shuffled(dataset: tf.data.Dataset, buffer_size: Any, seed: tf.Tensor) -> tf.data.Dataset:
+def _shuffled(dataset: tf.data.Dataset, buffer_size: tf.Tensor | int, seed: tf.Tensor) -> tf.data.Dataset:
     return dataset.shuffle(buffer_size, seed=seed, reshuffle_each_iteration=False)
 
 
@@ -190,6 +190,6 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset
 
 
-def _is_ours(dataset: Any) -> bool:
+def _is_ours(dataset: object) -> bool:
     """Whether what the dataset was made of came from `without_autotune`."""
     return hasattr(dataset, _OURS) or any(map(_is_ours, getattr(dataset, "_inputs", tuple)()))
