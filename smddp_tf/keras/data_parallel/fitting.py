@@ -19,7 +19,7 @@ from smddp_tf.keras.roles.local_variables import local_of
 _WRITE = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "OrbaxCheckpoint", "RemoteMonitor", "TensorBoard")
 
 
-def callbacks_before(model: Any, users: list[Any]) -> list[Any]:
+def callbacks_before(model: keras.Model, users: list[Any]) -> list[Any]:
     """The callbacks of ours that come before the user's, unless he has given such ones himself."""
     ours = []
     if not any(isinstance(each, BroadcastGlobalVariablesCallback) for each in users):
@@ -29,7 +29,7 @@ def callbacks_before(model: Any, users: list[Any]) -> list[Any]:
     return ours
 
 
-def build_by_tracing(model: Any, dataset: Any) -> None:
+def build_by_tracing(model: keras.Model, dataset: tf.data.Dataset) -> None:
     """Makes the variables of layers, metrics and optimizers that a train step makes, without computing a step.
 
     Where tracing fails rank 0 warns: the first step, if it is run eagerly, computes with each rank's own weights.
