@@ -38,6 +38,6 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
             with graph.device_scope(self.device):
                 self.bcast_op = broadcast_global_variables(self.root_rank)
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
+    def after_create_session(self, session: tf.compat.v1.Session, coord: object) -> None:
         """Runs the op."""
         session.run(self.bcast_op)
