@@ -39,7 +39,7 @@ def prepared(plain_init: Any) -> Any:
     return __init__
 
 
-def data_of(iterator: Any) -> EpochData | None:
+def data_of(iterator: object) -> EpochData | None:
     """The data of one of Keras's iterators; None where there is no iterator."""
     return getattr(iterator, _ATTRIBUTE, None)
 
@@ -153,7 +153,7 @@ class EpochData:
         self._iterator.steps_per_epoch = 2**62 if steps == math.inf else int(steps)
 
 
-def _padding_batches(pairs: Any) -> Any:
+def _padding_batches(pairs: tf.data.Dataset) -> Any:
     """Returns the endless dataset of pairs (0.0, batch of zeros) with the element types of `pairs`.
 
     Dimensions that the types leave open, such as a batch size, are 1.
@@ -162,24 +162,24 @@ def _padding_batches(pairs: Any) -> Any:
     return tf.data.Dataset.from_tensors(0.0).repeat().map(lambda flag: (flag, zeros_of(spec)))
 
 
-def _padding_iterator(padding: Any) -> Any:
+def _padding_iterator(padding: tf.data.Dataset) -> Any:
     """Returns an iterator with no thread that tunes it: the end of such a thread can take TensorFlow seconds."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return iter(padding.with_options(options))
 
 
-def _with_flags(dataset: Any) -> Any:
+def _with_flags(dataset: tf.data.Dataset) -> Any:
     """Returns the pairs (1.0, batch) of `dataset`."""
     return tf.data.Dataset.zip((tf.data.Dataset.from_tensors(1.0).repeat(), dataset))
 
 
-def zeros_of(spec: Any) -> Any:
+def zeros_of(spec: object) -> Any:
     """A batch of zeros (or empty strings) of the given types: any structure that tf.data knows."""
     return tf.nest.map_structure(_zeros_of_leaf, spec)
 
 
-def _zeros_of_leaf(spec: Any) -> Any:
+def _zeros_of_leaf(spec: tf.TypeSpec) -> Any:
     if isinstance(spec, tf.RaggedTensorSpec):
         dense = tf.zeros(_closed(spec.shape), spec.dtype)
         return tf.RaggedTensor.from_tensor(dense, ragged_rank=spec.ragged_rank, row_splits_dtype=spec.row_splits_dtype)
@@ -192,5 +192,5 @@ def _zeros_of_leaf(spec: Any) -> Any:
     return None  # NoneTensorSpec: an absent component
 
 
-def _closed(shape: Any) -> Any:
+def _closed(shape: tf.TensorShape) -> Any:
     return [1 if size is None else size for size in shape] if shape.rank is not None else [1]

@@ -115,7 +115,7 @@ def plan_of_fit(arguments: dict[str, Any]) -> TrainerPlan:
     return _of_own_data(plan) if plan.has_others else plan
 
 
-def plan_of_evaluation(model: Any) -> TrainerPlan:
+def plan_of_evaluation(model: keras.Model) -> TrainerPlan:
     """The plan of an `hvd.evaluate`, in which every rank evaluates a part of the data."""
     return TrainerPlan(model, {}, distribution=current())
 
