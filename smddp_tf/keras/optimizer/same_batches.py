@@ -83,7 +83,7 @@ def warn_if_same() -> None:
         )
 
 
-def _sample_bits(tensor: Any) -> Any:
+def _sample_bits(tensor: tf.Tensor) -> Any:
     """Some 256 values from all over the tensor, as the integers that their float32 bits are.
 
     Those of zeros and of what is not finite are 0.
