@@ -123,7 +123,7 @@ class GradientReducer:
             )
         return [self._input(grad, tf.TensorShape(v.shape)) for grad, v in zip(grads, variables)]
 
-    def _input(self, grad: Any, shape: tf.TensorShape) -> Any:
+    def _input(self, grad: tf.Tensor | tf.IndexedSlices | None, shape: tf.TensorShape) -> Any:
         if grad is None:
             return None
         if isinstance(grad, tf.IndexedSlices):
@@ -136,7 +136,7 @@ class GradientReducer:
             return tf.ensure_shape(grad, shape)
         return grad
 
-    def _alone(self, grad: Any) -> Any:
+    def _alone(self, grad: tf.Tensor | tf.IndexedSlices) -> Any:
         """Returns the Average or Sum of a gradient over one rank: the gradient, with each index once."""
         is_repeated = isinstance(grad, tf.IndexedSlices) and not self._repeated_rows
         return sparse.with_unique_indices(grad) if is_repeated else grad
@@ -208,7 +208,7 @@ class GradientReducer:
         return dict(zip(tensors, outputs))
 
 
-def _name_of(variable: Any) -> str:
+def _name_of(variable: object) -> str:
     """Returns Keras's path of a variable, or its name; "" where it has neither."""
     return str(getattr(variable, "path", None) or getattr(variable, "name", None) or "")
 
