@@ -12,7 +12,6 @@ result of the one before it in its graph: gradients of collectives then come in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import record
@@ -33,7 +32,7 @@ def compiling() -> bool:
     return not tf.executing_eagerly() and control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
-def collective(kind: str, tensors: Sequence[tf.Tensor], name: str, **attributes: Any) -> list[tf.Tensor]:
+def collective(kind: str, tensors: Sequence[tf.Tensor], name: str, **attributes: object) -> list[tf.Tensor]:
     """Emits one op for all `tensors` and returns its results, which come after those of all ops emitted before.
 
     Args:

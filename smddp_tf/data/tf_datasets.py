@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import tensorflow as tf
 
@@ -136,7 +135,7 @@ def _part_by_groups(dataset: tf.data.Dataset, rank: int, size: int, even: str) -
     A window keeps each element as it is, so that they may differ in shape.
     """
 
-    def mine(*group: Any) -> tf.data.Dataset:
+    def mine(*group: object) -> tf.data.Dataset:
         elements = tf.data.Dataset.zip(group[0] if len(group) == 1 else group)
         return (elements.repeat() if even == "pad" else elements).skip(rank).take(1)
 

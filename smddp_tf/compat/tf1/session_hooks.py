@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from smddp_tf.collectives import graph
@@ -30,7 +28,7 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
         super().__init__()
         self.root_rank = checked_root(root_rank)
         self.device = device
-        self.bcast_op: Any = None
+        self.bcast_op: tf.Operation | None = None
 
     def begin(self) -> None:
         """Adds the op to the graph, which is finished afterwards."""

@@ -91,9 +91,7 @@ def _sums() -> tf.Variable:
         return tf.Variable(tf.zeros([3], tf.float64), trainable=False)
 
 
-def _noting(
-    get: Callable[..., Any], samples: Callable[..., Any], batches: Callable[..., Any] = lambda batch: 1.0
-) -> Any:
+def _noting(get: Callable[[], Any], samples: Callable[[Any], Any], batches: Any = lambda batch: 1.0) -> Any:
     with tf.device("CPU:0"):
         asked = tf.timestamp()
     with tf.control_dependencies([asked]):

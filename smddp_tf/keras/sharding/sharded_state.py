@@ -102,11 +102,7 @@ class ShardedState:
         return identity(whole) if isinstance(part, tf.Variable) else whole
 
     def apply(
-        self,
-        optimizer: keras.optimizers.Optimizer,
-        plain: Callable[..., Any],
-        grads: Sequence[Any],
-        variables: Sequence[Any] | None,
+        self, optimizer: Any, plain: Callable[..., Any], grads: Sequence[Any], variables: Sequence[Any] | None
     ) -> Any:
         """Keras's `apply`, with parts.
 
