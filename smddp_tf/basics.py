@@ -276,14 +276,14 @@ def rocm_built() -> bool:
     return False
 
 
-def _world_and_sets(comm: Any) -> tuple[Any, list[ProcessSet]]:
+def _world_and_sets(comm: object) -> tuple[Any, list[ProcessSet]]:
     """Splits a list of communicators: the first one is that of all ranks, the others are process sets."""
     if not isinstance(comm, Sequence) or not comm or not sets.is_communicator(comm[0]):
         return comm, []
     return comm[0], [sets.ProcessSet(other) for other in comm[1:]]
 
 
-def _first_sets(process_sets: Any) -> list[ProcessSet]:
+def _first_sets(process_sets: object) -> list[ProcessSet]:
     global _dynamic
     if isinstance(process_sets, str) and process_sets.lower() == "dynamic":
         _dynamic = True
@@ -298,7 +298,7 @@ def _first_sets(process_sets: Any) -> list[ProcessSet]:
     )
 
 
-def _check_not_apart(comm: Any) -> None:
+def _check_not_apart(comm: object) -> None:
     """Raises LaunchError where MPI does not see all processes that belong to the job.
 
     Not where a rank may have been lost: in later sessions of a process, and under `mpirun --with-ft ulfm`.
@@ -313,7 +313,7 @@ def _check_not_apart(comm: Any) -> None:
         raise LaunchError(reason)
 
 
-def _participants(comm: Any) -> tuple[list[int], int]:
+def _participants(comm: object) -> tuple[list[int], int]:
     """`comm` for the engine: world ranks (empty: all), and the address of an MPI_Comm (0: none)."""
     if comm is None:
         return [], 0

@@ -6,7 +6,7 @@ The engine itself narrows for the built-in compressors, while it copies, and sum
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol, Union
 
 from smddp_tf._native import needs_tensorflow  # noqa: F401
 
@@ -38,6 +38,18 @@ class Compressor:
     def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
         """Returns the tensor in its old form. `ctx` is what `compress` returned."""
         raise NotImplementedError("A compressor must define decompress(tensor, context) -> tensor.")
+
+
+class _Compresses(Protocol):
+    """A compressor: a class with these two functions, or an object with these methods."""
+
+    def compress(self, tensor: tf.Tensor) -> tuple[tf.Tensor, Any]: ...
+
+    def decompress(self, tensor: tf.Tensor, ctx: Any) -> tf.Tensor: ...
+
+
+# What `split` takes; a string is the name of one of `Compression`.
+AnyCompressor = Union[_Compresses, str]
 
 
 class NoneCompressor(Compressor):
@@ -125,7 +137,7 @@ _BUILT_IN = {
 }
 
 
-def split(compression: Any) -> tuple[Any, str]:
+def split(compression: AnyCompressor) -> tuple[Any, str]:
     """Divides the work of a compressor between TensorFlow and the engine.
 
     Args:

@@ -24,7 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def is_communicator(value: Any) -> bool:
+def is_communicator(value: object) -> bool:
     """True for one of mpi4py."""
     mpi = sys.modules.get("mpi4py.MPI")
     return mpi is not None and isinstance(value, mpi.Comm)
@@ -102,7 +102,7 @@ class ProcessSet:
         """True when this process is in the set; None while it is not in use."""
         return loader.core().rank() in (self.ranks or []) if self._in_use() else None
 
-    def __deepcopy__(self, memo: Any) -> ProcessSet:
+    def __deepcopy__(self, memo: object) -> ProcessSet:
         """The set itself: a copy would not be in use, and would not learn of its end."""
         return self
 
@@ -207,7 +207,7 @@ _scope: contextvars.ContextVar[int] = contextvars.ContextVar("smddp_tf.process_s
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def checked(process_set: Any) -> ProcessSet:
+def checked(process_set: object) -> ProcessSet:
     """Returns `process_set`; raises TypeError when it is not a `ProcessSet`."""
     if isinstance(process_set, ProcessSet):
         return process_set

@@ -274,7 +274,7 @@ def _preload_mpi(recorded: str) -> None:
     raise ImportError(no_mpi_message(name, reasons))
 
 
-def _engine_reaches_gpus(tf: Any) -> bool:
+def _engine_reaches_gpus(tf: ModuleType) -> bool:
     """Whether kernels for GPUs may use tensors in place. True where TensorFlow has no GPU: it is not used then."""
     if not tf.config.list_physical_devices("GPU"):
         return True

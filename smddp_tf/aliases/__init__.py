@@ -117,10 +117,7 @@ def environment(family: str, base: Mapping[str, str] | None = None) -> dict[str,
     base = os.environ if base is None else base
     families = [*filter(None, base.get(VARIABLE, "").split(",")), family]
     folders = [_SITE, *filter(None, base.get("PYTHONPATH", "").split(os.pathsep))]
-    return {
-        VARIABLE: ",".join(dict.fromkeys(families)),
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys(folders)),
-    }
+    return {VARIABLE: ",".join(dict.fromkeys(families)), "PYTHONPATH": os.pathsep.join(dict.fromkeys(folders))}
 
 
 def _finder(family: str) -> Finder:

@@ -9,7 +9,6 @@ import os
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
 
 KERAS_DISTRIBUTION = "keras.distribution"  # no alias: with `import keras` comes a DataParallel over all ranks
 VARIABLE = "SMDDP_AS"  # read by site/sitecustomize.py in child processes
@@ -31,7 +30,7 @@ class AfterKeras(importlib.abc.MetaPathFinder):
         else:
             sys.meta_path.insert(0, self)
 
-    def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != "keras" or self not in sys.meta_path:
             return None
         sys.meta_path.remove(self)

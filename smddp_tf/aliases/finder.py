@@ -77,7 +77,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.aliased = frozenset(name.partition(".")[0] for name in modules)
 
     def find_spec(
-        self, fullname: str, path: Any = None, target: ModuleType | None = None
+        self, fullname: str, path: object = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Returns the spec of a module of the table, None for others.
 
@@ -117,7 +117,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         loader: Any = None if spec is None else spec.loader
         return None if loader is None else loader.get_code(targets[0])
 
-    def find_distributions(self, context: Any = None) -> Iterator[importlib.metadata.Distribution]:
+    def find_distributions(self, context: object = None) -> Iterator[importlib.metadata.Distribution]:
         """For `importlib.metadata.version("horovod")`."""
         name: Any = getattr(context, "name", None)
         if name in self._distributions:
@@ -136,7 +136,7 @@ class _Distribution(importlib.metadata.Distribution):
     def read_text(self, filename: str) -> str | None:
         return self._text if filename == "METADATA" else None
 
-    def locate_file(self, path: Any) -> Any:
+    def locate_file(self, path: object) -> Any:
         raise FileNotFoundError(f"{path}: this package is replaced by smddp_tf and has no files.")
 
 

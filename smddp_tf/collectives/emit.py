@@ -207,7 +207,7 @@ def alltoall_tensor(tensor: tf.Tensor, splits: tf.Tensor | None, name: str) -> t
     return outputs.received, outputs.received_splits
 
 
-def broadcast_list(tensors: Sequence[tf.Tensor], root_rank: Any, name: str) -> list[tf.Tensor]:
+def broadcast_list(tensors: Sequence[tf.Tensor], root_rank: int, name: str) -> list[tf.Tensor]:
     """Emits one SmddpBroadcast for all `tensors`."""
     _check_dtypes("broadcast", tensors, _MOVABLE)
     root_rank = checked_root(root_rank)
@@ -278,7 +278,7 @@ def scaled(tensor: tf.Tensor, factor: float) -> tf.Tensor:
     return tensor * tf.cast(factor, tensor.dtype)
 
 
-def divided(tensor: tf.Tensor, by: Any) -> tf.Tensor:
+def divided(tensor: tf.Tensor, by: tf.Tensor | int) -> tf.Tensor:
     """`tensor / by` in the tensor's dtype; integers are rounded toward zero, as in the engine.
 
     `by` is what `run_time_values.size` returns.
@@ -295,7 +295,7 @@ def is_plannable(tensor: tf.Tensor) -> bool:
     return tensor.dtype in _PLANNABLE and tensor.shape.is_fully_defined()
 
 
-def reduction_of(op: Any) -> ReduceSpec:
+def reduction_of(op: tf.Operation) -> ReduceSpec:
     """Reads back what `allreduce_list` or `reduce_gradient` wrote into an op."""
     return ReduceSpec(
         ReduceOp(op.get_attr("reduce_op")),

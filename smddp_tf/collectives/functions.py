@@ -35,10 +35,7 @@ _OF_TENSORS = ("data types", "number of tensors", "BROADCAST tensor shapes")
 @graph.no_autograph
 @scoped
 def broadcast_variables(
-    variables: Iterable[Any],
-    root_rank: int,
-    process_set: ProcessSet = global_process_set,
-    inplace: bool = False,
+    variables: Iterable[Any], root_rank: int, process_set: ProcessSet = global_process_set, inplace: bool = False
 ) -> tf.Operation | None:
     """Gives every rank the values that the variables have on rank `root_rank`.
 
@@ -68,10 +65,7 @@ def broadcast_variables(
 @graph.no_autograph
 @scoped
 def broadcast_(
-    variables: Sequence[Any],
-    root_rank: int,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
+    variables: Sequence[Any], root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[tf.Tensor]:
     """`broadcast_variables` that returns the new values.
 
@@ -166,7 +160,7 @@ def _with_names(error: Any, variables: list[Any]) -> Any:
     return tf.errors.FailedPreconditionError(None, None, f"{text} [smddp:disagreement]")
 
 
-def _is_reference(variable: Any) -> bool:
+def _is_reference(variable: object) -> bool:
     return isinstance(variable, tf.compat.v1.Variable) and bool(getattr(variable.dtype, "_is_ref_dtype", False))
 
 
@@ -195,7 +189,7 @@ def _that_can_travel(variables: list[Any]) -> list[Any]:
         names = ", ".join(f"{getattr(v, 'path', v.name)} ({tf.as_dtype(v.dtype).name})" for v in skipped)
         warn(
             f"broadcast_variables left {len(skipped)} variables as they are, because their dtype cannot be sent: "
-            f"{names}. Give them the same value on every rank yourself, for example with hvd.broadcast_object.",
+            f"{names}. Give them the same value on every rank yourself, for example with hvd.broadcast_object."
         )
     return [v for v in variables if layout_of(v) is None and not any(v is other for other in skipped)]
 

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 
-def mark(variable: Any, layout: Any) -> None:
+def mark(variable: tf.Variable | tf.keras.Variable, layout: object) -> None:
     """Makes a variable local to its rank everywhere: it is this rank's shard of a table.
 
     Its gradient must contain the contributions of all ranks' data, and zeros for a rank without data. It is applied
@@ -21,12 +21,12 @@ def mark(variable: Any, layout: Any) -> None:
         target.smddp_local = layout
 
 
-def layout_of(variable: Any) -> Any:
+def layout_of(variable: object) -> Any:
     """Returns the layout given to `mark`, or None for a variable that is the same on all ranks."""
     return getattr(variable, "smddp_local", None)
 
 
-def identity(source: Any) -> Any:
+def identity(source: object) -> Any:
     """Returns the TensorFlow variable inside a Keras variable, or `source` itself.
 
     A Keras variable that was made in a `StatelessScope` has none inside until Keras has left that scope.

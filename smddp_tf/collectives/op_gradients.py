@@ -18,7 +18,7 @@ from smddp_tf.collectives.reduce_op import Adasum, Average, ReduceSpec, Sum
 
 @tf.RegisterGradient("SmddpAllreduce")
 @process_sets.scoped_as_op
-def _allreduce_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
+def _allreduce_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]:
     """Reduces the gradients as the forward op does: a scaled sum is linear and symmetric in the ranks.
 
     For Adasum, which is not linear, this follows Horovod.
@@ -28,20 +28,20 @@ def _allreduce_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
 
 @tf.RegisterGradient("SmddpReduceGradient")
 @process_sets.scoped_as_op
-def _reduce_gradient_gradient(op: Any, grad: Any) -> tf.Tensor | None:
+def _reduce_gradient_gradient(op: tf.Operation, grad: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | None:
     return _reduce_present([grad], _reduction_of_gradient(op), _name_of_gradient(op))[0]
 
 
 @tf.RegisterGradient("SmddpBroadcast")
 @process_sets.scoped_as_op
-def _broadcast_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
+def _broadcast_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]:
     """Returns the mean over the ranks on the root, whose value all ranks used; zero elsewhere."""
     return _on_root(_reduce_present(grads, ReduceSpec(Average), _name_of_gradient(op)), op)
 
 
 @tf.RegisterGradient("SmddpAllgather")
 @process_sets.scoped_as_op
-def _allgather_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
+def _allgather_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]:
     """Returns the mean over the ranks of the rows that this rank contributed."""
     name = _name_of_gradient(op)
     reduced = _reduce_present(grads, ReduceSpec(Average), name)
@@ -56,7 +56,7 @@ def _allgather_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
 
 @tf.RegisterGradient("SmddpAlltoall")
 @process_sets.scoped_as_op
-def _alltoall_gradient(op: Any, grad: Any, _: Any) -> list[tf.Tensor | None]:
+def _alltoall_gradient(op: tf.Operation, grad: tf.Tensor | tf.IndexedSlices, _: object) -> list[tf.Tensor | None]:
     """Every row of the gradient is sent back to the rank of the row."""
     returned, _ = emit.alltoall_tensor(tf.convert_to_tensor(grad), op.outputs[1], _name_of_gradient(op))
     return [tf.ensure_shape(returned, op.inputs[0].shape), None]
@@ -64,7 +64,7 @@ def _alltoall_gradient(op: Any, grad: Any, _: Any) -> list[tf.Tensor | None]:
 
 @tf.RegisterGradient("SmddpReducescatter")
 @process_sets.scoped_as_op
-def _reducescatter_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
+def _reducescatter_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]:
     """Gathers the rows of all ranks' gradients, scaled as the tensor was; of a sum also by the number of ranks."""
     reduction = emit.reduction_of(op)
     factor = reduction.prescale * reduction.postscale
@@ -81,7 +81,7 @@ def _reducescatter_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
 
 @tf.RegisterGradient(xla.OP_TYPE)
 @process_sets.scoped_as_op
-def _compiled_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
+def _compiled_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]:
     """Equals the gradient of the op of that kind for plain graphs. Inputs that only keep the order have none."""
     kind, name = op.get_attr("kind").decode(), _name_of_gradient(op)
     tensors = list(op.inputs)[: len(op.outputs) - 1]
@@ -98,7 +98,7 @@ def _compiled_gradient(op: Any, *grads: Any) -> list[tf.Tensor | None]:
     return [*reduced, *[None] * (len(op.inputs) - len(tensors))]
 
 
-def _on_root(grads: Sequence[tf.Tensor | None], op: Any, compiled: bool = False) -> list[tf.Tensor | None]:
+def _on_root(grads: Sequence[tf.Tensor | None], op: tf.Operation, compiled: bool = False) -> list[tf.Tensor | None]:
     """The gradients on the root of a broadcast, zeros elsewhere.
 
     These are computed from the gradients on every rank: in a graph of TensorFlow 1 a rank runs only what its result
@@ -127,11 +127,11 @@ def _reduce_present(
     return reduced
 
 
-def _name_of_gradient(op: Any) -> str:
+def _name_of_gradient(op: tf.Operation) -> str:
     return graph.unique_name(op.get_attr("tensor_name").decode() + ".gradient")
 
 
-def _reduction_of_gradient(op: Any) -> ReduceSpec:
+def _reduction_of_gradient(op: tf.Operation) -> ReduceSpec:
     reduction = emit.reduction_of(op)
     if reduction.op not in (Adasum, Average, Sum):
         raise LookupError(

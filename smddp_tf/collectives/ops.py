@@ -13,7 +13,7 @@ from smddp_tf.collectives import op_gradients as op_gradients  # registers the g
 from smddp_tf.collectives.reduce_op import Adasum, Average, Max, Min, Product, ReduceSpec, Sum, resolve_average
 from smddp_tf.collectives.scatter_ops import alltoall, grouped_reducescatter, reducescatter, with_rows
 from smddp_tf.collectives.tensor_types import TensorLike
-from smddp_tf.compression import Compression, split
+from smddp_tf.compression import AnyCompressor, Compression, split
 from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
 
 __all__ = [
@@ -29,7 +29,7 @@ def allreduce(
     average: bool | None = None,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: AnyCompressor = Compression.none,
     op: int | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
@@ -86,7 +86,7 @@ def grouped_allreduce(
     average: bool | None = None,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: AnyCompressor = Compression.none,
     op: int | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,

@@ -11,7 +11,7 @@ from smddp_tf import basics
 from smddp_tf.collectives import emit, graph
 from smddp_tf.collectives.reduce_op import Average, ReduceSpec, Sum, as_reduce_op
 from smddp_tf.collectives.tensor_types import TensorLike
-from smddp_tf.compression import Compression, split
+from smddp_tf.compression import AnyCompressor, Compression, split
 from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
 
 
@@ -62,7 +62,7 @@ def alltoall(
 def reducescatter(
     tensor: TensorLike,
     device_dense: str = "",
-    compression: Any = Compression.none,
+    compression: AnyCompressor = Compression.none,
     op: int = Average,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
@@ -103,7 +103,7 @@ def reducescatter(
 def grouped_reducescatter(
     tensors: Sequence[Any],
     device_dense: str = "",
-    compression: Any = Compression.none,
+    compression: AnyCompressor = Compression.none,
     op: int = Average,
     process_set: ProcessSet = global_process_set,
     prescale_factor: float = 1.0,
@@ -151,7 +151,7 @@ def with_rows(tensor: TensorLike, what: str) -> tf.Tensor:
     return tensor
 
 
-def _reduction(compression: Any, op: int, prescale: float, postscale: float) -> ReduceSpec:
+def _reduction(compression: AnyCompressor, op: int, prescale: float, postscale: float) -> ReduceSpec:
     _, wire_dtype = split(compression)
     reduction = ReduceSpec(as_reduce_op(op, (Average, Sum)), prescale, postscale, wire_dtype)
     basics.size()
@@ -159,7 +159,7 @@ def _reduction(compression: Any, op: int, prescale: float, postscale: float) -> 
 
 
 def _scatter(
-    tensors: Sequence[tf.Tensor], device_dense: str, compression: Any, reduction: ReduceSpec, name: str
+    tensors: Sequence[tf.Tensor], device_dense: str, compression: AnyCompressor, reduction: ReduceSpec, name: str
 ) -> list[Any]:
     codec, _ = split(compression)
     with graph.device_scope(device_dense):

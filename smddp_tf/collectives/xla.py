@@ -12,7 +12,6 @@ result of the one before it in its graph: gradients of collectives then come in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import record
@@ -27,7 +26,7 @@ _LAST_RESULT = "_smddp_last_result"  # of a graph: a result of its last collecti
 _order: dict[tuple[str, str], tf.Variable] = {}  # by device, and thread
 
 
-def collective(kind: str, tensors: Sequence[tf.Tensor], name: str, **attributes: Any) -> list[tf.Tensor]:
+def collective(kind: str, tensors: Sequence[tf.Tensor], name: str, **attributes: object) -> list[tf.Tensor]:
     """Emits one op for all `tensors` and returns its results, which come after those of all ops emitted before.
 
     Args:

@@ -52,7 +52,7 @@ class CallableList(list[Any]):
         once("optimizer.variables()", "optimizer.variables")
         return list(self)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         """Pickled and copied as a plain list: it loads where this library is not."""
         return list, (list(self),)
 
@@ -104,7 +104,7 @@ def _reads_lr(plain: Callable[..., Any] | None) -> Callable[..., Any]:
 
 def _writes_lr(plain: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain)
-    def __setattr__(self: Any, name: str, value: Any) -> None:
+    def __setattr__(self: Any, name: str, value: object) -> None:
         if name == "lr" and _is_keras_own(self):
             once("optimizer.lr", "optimizer.learning_rate")
             name = "learning_rate"
@@ -113,7 +113,7 @@ def _writes_lr(plain: Callable[..., Any]) -> Callable[..., Any]:
     return __setattr__
 
 
-def _is_keras_own(optimizer: Any) -> bool:
+def _is_keras_own(optimizer: object) -> bool:
     """True for Keras's own optimizers, wrapped or not; what `lr` is to a class of the user is the user's business."""
     return patch_table.is_of_keras(getattr(type(optimizer), "_smddp_wraps", type(optimizer)))
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 
-def is_array_structure(data: Any) -> bool:
+def is_array_structure(data: object) -> bool:
     """True for an array, and for tuples, lists and dicts of such; None may stand for an absent array."""
     leaves = _leaves(data)
     return any(leaf is not None for leaf in leaves) and all(leaf is None or _is_array(leaf) for leaf in leaves)
 
 
-def first_dimension(data: Any) -> int:
+def first_dimension(data: object) -> int:
     """The number of rows of all arrays; a ValueError where they differ."""
     lengths = [int(leaf.shape[0]) for leaf in _leaves(data) if leaf is not None]
     if len(set(lengths)) != 1:
@@ -22,12 +22,12 @@ def first_dimension(data: Any) -> int:
     return lengths[0]
 
 
-def rows(data: Any, indices: np.ndarray) -> Any:
+def rows(data: object, indices: np.ndarray) -> Any:
     """Returns the structure with the rows `indices` of every array, in that order."""
     return _mapped(lambda array: _rows_of(array, indices), data)
 
 
-def _is_array(leaf: Any) -> bool:
+def _is_array(leaf: object) -> bool:
     return hasattr(leaf, "__getitem__") and len(getattr(leaf, "shape", None) or ()) > 0
 
 
@@ -45,7 +45,7 @@ def _rows_of(array: Any, indices: np.ndarray) -> Any:
     return array.numpy()[indices]  # a tensor
 
 
-def _leaves(data: Any) -> list[Any]:
+def _leaves(data: object) -> list[Any]:
     if isinstance(data, Mapping):
         return [leaf for part in data.values() for leaf in _leaves(part)]
     if isinstance(data, (tuple, list)):

@@ -13,7 +13,7 @@ from typing import Any
 PASSES = "_smddp_passes"
 
 
-def set_epoch(data: Any, epoch: int) -> None:
+def set_epoch(data: object, epoch: int) -> None:
     """Reshards and reorders shuffled data, for custom training loops. All ranks call it with the same number.
 
     `fit` calls it automatically. Without it each rank keeps its items, in another order in each pass.
@@ -42,12 +42,12 @@ def set_epoch(data: Any, epoch: int) -> None:
         part.epoch = epoch
 
 
-def parts_in(data: Any) -> list[Any]:
+def parts_in(data: object) -> list[Any]:
     """Returns the objects in the training data that have an `epoch`."""
     return found_in(data, PASSES)
 
 
-def found_in(data: Any, attribute: str) -> list[Any]:
+def found_in(data: object, attribute: str) -> list[Any]:
     """Returns the values of an attribute of the training data; of a `tf.data.Dataset` also those of its inputs."""
     values, rest = [], [data]
     while rest:
@@ -67,7 +67,7 @@ class EpochsOfFit:
         data: the training data of `fit`.
     """
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: object) -> None:
         self._parts = parts_in(data)
         self._first: list[int] = []
 

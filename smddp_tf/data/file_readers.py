@@ -66,7 +66,7 @@ def part_of_files(dataset: tf.data.Dataset, rank: int, size: int) -> tf.data.Dat
         raise ValueError(f"TensorFlow {tf.__version__} has no AutoShard as it is known here ({error})") from error
 
 
-def _sources(dataset: Any, counting: str = "") -> Iterator[tuple[Any, str]]:
+def _sources(dataset: tf.data.Dataset, counting: str = "") -> Iterator[tuple[Any, str]]:
     """Yields the datasets of file names, each with the transformation that counts elements after they were read."""
     if (names := getattr(dataset, "_filenames", None)) is not None:
         yield names, counting
@@ -78,7 +78,7 @@ def _sources(dataset: Any, counting: str = "") -> Iterator[tuple[Any, str]]:
             yield from _sources(each, kind.strip("_") if kind in _COUNTING else counting)
 
 
-def _reads(function: Any) -> bool:
+def _reads(function: object) -> bool:
     graph = getattr(getattr(function, "function", None), "graph", None)
     if graph is None or not any("Dataset" in operation.type for operation in graph.get_operations()):
         return False
@@ -87,25 +87,25 @@ def _reads(function: Any) -> bool:
     return any(_READER.fullmatch(node.op) for node in nodes)
 
 
-def _made_of(dataset: Any) -> Iterator[Any]:
+def _made_of(dataset: tf.data.Dataset) -> Iterator[Any]:
     yield dataset
     for each in dataset._inputs():
         yield from _made_of(each)
 
 
-def _before_shuffles(source: Any) -> Any:
+def _before_shuffles(source: tf.data.Dataset) -> Any:
     """Returns the names before they are shuffled or repeated: the same on all ranks, and finite."""
     changed = [each for each in _made_of(source) if type(each).__name__ in ("_ShuffleDataset", "_RepeatDataset")]
     return changed[-1]._inputs()[0] if changed else source
 
 
-def _names(source: Any) -> list[str]:
+def _names(source: tf.data.Dataset) -> list[str]:
     batches = source.batch(_AT_ONCE).as_numpy_iterator()
     parts = [part.ravel().tolist() for batch in batches for part in tf.nest.flatten(batch)]
     return [os.fsdecode(name) for part in parts for name in part if isinstance(name, bytes)]
 
 
-def _count(source: Any) -> int:
+def _count(source: tf.data.Dataset) -> int:
     """Counts the files, or groups of files, that can be distributed over the ranks."""
     if source.cardinality() == tf.data.INFINITE_CARDINALITY:
         source = _before_shuffles(source)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank
@@ -24,7 +23,7 @@ class FirstEpoch:
 
     _has_warned = False  # once in a process
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: object) -> None:
         self._uncut = found_in(data, UNCUT)
         self._before = bytes_read()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 __all__ = ["AsyncDataLoaderMixin", "BaseDataLoader"]
@@ -74,7 +74,7 @@ class AsyncDataLoaderMixin:
 
 
 class _Epoch:
-    def __init__(self, iterate: Any, size: int, debug: bool) -> None:
+    def __init__(self, iterate: Callable[[], Iterator[Any]], size: int, debug: bool) -> None:
         self._iterate = iterate
         self._debug = debug
         self._closed = threading.Event()

@@ -64,7 +64,7 @@ class _OnePart(keras.utils.PyDataset):
 class ArrayBatches(_OnePart):
     """Batches of this rank's rows of arrays."""
 
-    def __init__(self, data: Any, batch_size: int, partition: Partition) -> None:
+    def __init__(self, data: object, batch_size: int, partition: Partition) -> None:
         super().__init__(partition)
         self._data = data
         self._batch_size = batch_size

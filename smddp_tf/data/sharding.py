@@ -32,7 +32,7 @@ def shard(
 
 
 def shard(
-    dataset: Any,
+    dataset: object,
     *,
     even: str | None = "pad",
     shuffle: bool | int = False,
@@ -165,7 +165,7 @@ def _shard_tf_dataset(dataset: Any, how: _Request) -> Any:
     return part
 
 
-def _shard_py_dataset(dataset: Any, how: _Request) -> Any:
+def _shard_py_dataset(dataset: PyDataset, how: _Request) -> Any:
     from smddp_tf.data import py_datasets
 
     how.refuse_batch_size("A PyDataset has batches already.")
@@ -178,7 +178,7 @@ def _shard_py_dataset(dataset: Any, how: _Request) -> Any:
     return py_datasets.SharedBatches(dataset, how.partition("PyDataset", dataset.num_batches))
 
 
-def _shard_arrays(data: Any, how: _Request) -> Any:
+def _shard_arrays(data: object, how: _Request) -> Any:
     _refuse_buffer(how.shuffle)
     partition = how.partition("arrays", arrays.first_dimension(data))
     if how.batch_size is None:
@@ -206,7 +206,7 @@ def _refuse_buffer(shuffle: bool | int) -> None:
         )
 
 
-def _is_instance(thing: Any, package: str, path: str) -> bool:
+def _is_instance(thing: object, package: str, path: str) -> bool:
     """`isinstance(thing, package.path)`, without importing a package that has made no `thing`."""
     found: Any = sys.modules.get(package)
     for name in path.split("."):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import tensorflow as tf
 
@@ -126,7 +125,7 @@ def _shuffled_part(
     return part
 
 
-def _shuffled(dataset: tf.data.Dataset, buffer_size: Any, seed: tf.Tensor) -> tf.data.Dataset:
+def _shuffled(dataset: tf.data.Dataset, buffer_size: tf.Tensor | int, seed: tf.Tensor) -> tf.data.Dataset:
     return dataset.shuffle(buffer_size, seed=seed, reshuffle_each_iteration=False)
 
 
@@ -136,7 +135,7 @@ def _part_by_groups(dataset: tf.data.Dataset, rank: int, size: int, even: str) -
     A window keeps each element as it is, so that they may differ in shape.
     """
 
-    def mine(*group: Any) -> tf.data.Dataset:
+    def mine(*group: object) -> tf.data.Dataset:
         elements = tf.data.Dataset.zip(group[0] if len(group) == 1 else group)
         return (elements.repeat() if even == "pad" else elements).skip(rank).take(1)
 
@@ -190,6 +189,6 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset
 
 
-def _is_ours(dataset: Any) -> bool:
+def _is_ours(dataset: object) -> bool:
     """Whether what the dataset was made of came from `without_autotune`."""
     return hasattr(dataset, _OURS) or any(map(_is_ours, getattr(dataset, "_inputs", tuple)()))

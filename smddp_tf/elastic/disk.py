@@ -245,7 +245,7 @@ class _Digesting:
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self.digest = file, hashlib.sha256()
 
-    def write(self, data: Any) -> int:
+    def write(self, data: bytes | bytearray | memoryview) -> int:
         self.digest.update(data)
         return self._file.write(data)
 

@@ -26,7 +26,7 @@ class HostUpdateResult:
     mixed = added | removed
 
 
-def _broadcast_object(obj: Any) -> Any:
+def _broadcast_object(obj: object) -> Any:
     from smddp_tf.collectives.objects import broadcast_object  # which needs cloudpickle
 
     return broadcast_object(obj, name=of_thread("hvd.elastic (state)"))
@@ -230,10 +230,7 @@ class ObjectState(State):
     """
 
     def __init__(
-        self,
-        bcast_object: Callable[[Any], Any] | None = None,
-        get_rank: Callable[[], int] | None = None,
-        **kwargs: Any,
+        self, bcast_object: Callable[[Any], Any] | None = None, get_rank: Callable[[], int] | None = None, **kwargs: Any
     ) -> None:
         super().__init__(bcast_object, get_rank)
         self._saved_state = kwargs
@@ -257,7 +254,7 @@ class ObjectState(State):
         """The saved attributes, by name."""
         return dict(self._saved_state)
 
-    def from_disk(self, content: Any) -> None:
+    def from_disk(self, content: dict[str, Any]) -> None:
         """Takes over saved attributes. Those that the program no longer has are dropped, new ones stay."""
         self._saved_state = {name: content.get(name, value) for name, value in self._saved_state.items()}
         self._set_attrs()

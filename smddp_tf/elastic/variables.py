@@ -66,7 +66,7 @@ class TensorFlowState(ObjectState):
             raise NotImplementedError("Variables that are cut over the ranks are saved by TensorFlowKerasState.")
         return {"values": [np.asarray(value) for value in self._values], "attributes": super().to_disk()}
 
-    def from_disk(self, content: Any) -> None:
+    def from_disk(self, content: dict[str, Any]) -> None:
         """Takes over values and attributes. Raises ValueError when they are of other variables."""
         check_fit(self.variables, content["values"])
         self._values = content["values"]
@@ -94,7 +94,7 @@ def check_fit(variables: Sequence[Any], values: Sequence[Any]) -> None:
     )
 
 
-def _assign(variable: Any, value: Any, session: Any) -> None:
+def _assign(variable: tf.Variable, value: np.ndarray, session: tf.compat.v1.Session | None) -> None:
     if session is None:
         variable.assign(value)
     else:

@@ -44,7 +44,7 @@ class LocalSources:
         self._scale = options.scale_local_gradients
         self._registered: dict[int, Any] = {}  # by id
 
-    def add(self, source: Any) -> None:
+    def add(self, source: object) -> None:
         """Makes a variable local."""
         self._registered[id(source)] = source
 
@@ -109,7 +109,7 @@ class LocalSources:
         return [_divided(grad, ranks) for grad in grads]
 
 
-def _divided(grad: Any, ranks: Any) -> Any:
+def _divided(grad: tf.Tensor | tf.IndexedSlices | None, ranks: tf.Tensor | int) -> Any:
     if isinstance(grad, tf.IndexedSlices):
         return tf.IndexedSlices(_divided(grad.values, ranks), grad.indices, grad.dense_shape)
     return None if grad is None else emit.divided(grad, ranks)
@@ -123,7 +123,7 @@ def replaced(grads: Sequence[Any], indices: Iterable[int], others: Iterable[Any]
     return results
 
 
-def stays_local(variable: Any) -> bool:
+def stays_local(variable: object) -> bool:
     """True for the scales of float8 layers: their "gradients" are new values that describe one rank's own numbers."""
     return bool(getattr(variable, "overwrite_with_gradient", False))
 
@@ -149,6 +149,6 @@ def layers_in(local_layers: Any) -> list[Any]:
     return layers
 
 
-def _is_layer(candidate: Any) -> bool:
+def _is_layer(candidate: object) -> bool:
     """A layer or model of Keras 2 or 3: nothing else has all of these, and Keras need not be imported to ask."""
     return all(hasattr(candidate, name) for name in ("trainable_weights", "call", "get_config"))

@@ -132,7 +132,7 @@ def _is_positive_number(groups: Any) -> bool:
         return False
 
 
-def _is_list_of_lists_of_variables(groups: Any) -> bool:
+def _is_list_of_lists_of_variables(groups: object) -> bool:
     return isinstance(groups, Sequence) and all(
         isinstance(group, Sequence) and all(hasattr(variable, "assign") for variable in group) for group in groups
     )

@@ -112,7 +112,7 @@ def _tensors(grads: Iterable[Any]) -> Iterator[Any]:
             yield tensor
 
 
-def _reductions_of(tensor: Any) -> Iterator[_How]:
+def _reductions_of(tensor: tf.Tensor) -> Iterator[_How]:
     """Yields how `tensor` was reduced, or the tensors of which it is a copy, a clipped or a scaled version."""
     todo, seen = [tensor], set()
     while todo:
@@ -130,7 +130,7 @@ def _reductions_of(tensor: Any) -> Iterator[_How]:
             todo += _sources(tensor)
 
 
-def _sources(tensor: Any) -> list[Any]:
+def _sources(tensor: tf.Tensor) -> list[Any]:
     """Returns the tensors of which it is a copy, clipped or scaled, or that an inner function has captured as it."""
     op = tensor.op
     if op.type == "Placeholder" and tensor.graph.building_function:

@@ -11,6 +11,7 @@ from smddp_tf import process_sets
 from smddp_tf._native.threads import of_thread
 from smddp_tf.collectives import emit, graph, run_time_values, sparse
 from smddp_tf.collectives.reduce_op import Adasum, Average, ReduceOp, ReduceSpec, Sum, as_reduce_op
+from smddp_tf.collectives.tensor_types import Gradient
 from smddp_tf.compression import NoneCompressor, split
 from smddp_tf.gradients.options import DEFAULTS, ReduceOptions
 
@@ -129,7 +130,7 @@ class GradientReducer:
             )
         return [self._input(grad, tf.TensorShape(v.shape), is_alone, compiled) for grad, v in zip(grads, variables)]
 
-    def _input(self, grad: Any, shape: tf.TensorShape, is_alone: bool, compiled: bool) -> Any:
+    def _input(self, grad: Gradient, shape: tf.TensorShape, is_alone: bool, compiled: bool) -> Any:
         if grad is None:
             return None
         if isinstance(grad, tf.IndexedSlices):
@@ -142,7 +143,7 @@ class GradientReducer:
             return tf.ensure_shape(grad, shape)
         return grad
 
-    def _alone(self, grad: Any) -> Any:
+    def _alone(self, grad: tf.Tensor | tf.IndexedSlices) -> Any:
         """Returns the Average or Sum of a gradient over one rank: the gradient, with each index once."""
         is_repeated = isinstance(grad, tf.IndexedSlices) and not self._repeated_rows
         return sparse.with_unique_indices(grad) if is_repeated else grad
@@ -192,7 +193,7 @@ class GradientReducer:
         return reduced
 
 
-def _name_of(variable: Any) -> str:
+def _name_of(variable: object) -> str:
     """Returns Keras's path of a variable, or its name; "" where it has neither."""
     return str(getattr(variable, "path", None) or getattr(variable, "name", None) or "")
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from smddp_tf.collectives import graph
 from smddp_tf.collectives.reduce_op import Adasum, Average, Sum
-from smddp_tf.compression import Compression
+from smddp_tf.compression import AnyCompressor, Compression
 from smddp_tf.gradients import reduced_once
 from smddp_tf.gradients.local_sources import LocalSources, layers_in
 from smddp_tf.gradients.options import ReduceOptions
@@ -61,12 +61,12 @@ class DistributedGradientTape(tf.GradientTape):
         gradtape: tf.GradientTape,
         device_dense: str = "",
         device_sparse: str = "",
-        compression: Any = Compression.none,
+        compression: AnyCompressor = Compression.none,
         sparse_as_dense: bool = False,
         op: int = Average,
         gradient_predivide_factor: float = 1.0,
         num_groups: int = 0,
-        groups: Any = None,
+        groups: int | Sequence[Sequence[Any]] | None = None,
         process_set: ProcessSet = global_process_set,
         scale_local_gradients: bool = True,
     ) -> None:
@@ -85,12 +85,12 @@ class DistributedGradientTape(tf.GradientTape):
             raise AttributeError(name)
         return getattr(self._wrapped, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         """Sets the state of the wrapped tape; what replaces a method, or is new, is this tape's alone."""
         is_state = name in vars(self._wrapped) and not hasattr(type(self), name)
         setattr(self._wrapped, name, value) if is_state else super().__setattr__(name, value)
 
-    def register_local_source(self, source: Any) -> None:
+    def register_local_source(self, source: tf.Tensor | tf.Variable | tf.keras.Variable) -> None:
         """Keeps the gradient of a variable on this rank. Call it before `gradient`.
 
         Args:
@@ -148,14 +148,14 @@ def PartialDistributedGradientTape(
     gradtape: tf.GradientTape,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: AnyCompressor = Compression.none,
     sparse_as_dense: bool = False,
     op: int = Average,
     gradient_predivide_factor: float = 1.0,
     num_groups: int = 0,
-    groups: Any = None,
+    groups: int | Sequence[Sequence[Any]] | None = None,
     process_set: ProcessSet = global_process_set,
-    local_layers: Any = None,
+    local_layers: tf.keras.layers.Layer | Sequence[tf.keras.layers.Layer] | None = None,
     scale_local_gradients: bool = True,
 ) -> DistributedGradientTape:
     """A `DistributedGradientTape` that keeps the gradients of some layers on each rank.
@@ -195,7 +195,7 @@ def PartialDistributedGradientTape(
     return tape
 
 
-def _check_tape(gradtape: Any) -> None:
+def _check_tape(gradtape: object) -> None:
     if isinstance(gradtape, DistributedGradientTape):
         raise ValueError(
             "`gradtape` must be a plain tf.GradientTape. Received a DistributedGradientTape, whose gradients would be "

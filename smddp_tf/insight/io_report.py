@@ -121,7 +121,7 @@ def io_report(
     return IoReport(bytes, epoch_seconds, needed, cold and cold * ranks, warm and warm * ranks, memory, steps)
 
 
-def _files_of(files: Any, dataset: Any) -> list[Path]:
+def _files_of(files: Any, dataset: object) -> list[Path]:
     if not files and hasattr(dataset, "element_spec"):
         from smddp_tf.data.file_readers import look_into
 

@@ -7,7 +7,7 @@ from here. What exists for Keras 3 only imports Keras 3 itself.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -44,7 +44,10 @@ def _refuse_other_backend() -> None:
 
 
 LEGACY = _is_legacy()
-keras: Any = _keras_to_use()
+if TYPE_CHECKING:
+    import keras as keras  # in annotations, for the class of that name in the Keras that is used
+else:
+    keras = _keras_to_use()
 
 
 def needs_keras_3(what: str) -> None:
@@ -63,13 +66,13 @@ def needs_keras_3(what: str) -> None:
         )
 
 
-def optimizer_variables(optimizer: Any) -> list[Any]:
+def optimizer_variables(optimizer: keras.optimizers.Optimizer) -> list[Any]:
     """The variables of an optimizer; in the oldest optimizers of Keras 2 `variables` is a method."""
     variables = optimizer.variables
     return list(variables if isinstance(variables, list) else variables())
 
 
-def build_optimizer(optimizer: Any, variables: list[Any]) -> None:
+def build_optimizer(optimizer: keras.optimizers.Optimizer, variables: list[Any]) -> None:
     """Creates the optimizer's variables unless they exist."""
     if hasattr(optimizer, "_create_all_weights"):  # Keras 2, `optimizers.legacy`
         optimizer._create_all_weights(variables)

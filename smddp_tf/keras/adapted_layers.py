@@ -17,7 +17,7 @@ from smddp_tf.keras.roles.step_hooks import hooks_of
 _NAME = "BroadcastGlobalVariablesCallback (adapted layers)"
 
 
-def share_adapted(model: Any, root_rank: int) -> None:
+def share_adapted(model: keras.Model, root_rank: int) -> None:
     """Gives all ranks the state of the adapted layers of `model` on one rank. All ranks must call it.
 
     Call it when the variables are equal: `Normalization` computes with what it has made of them.
@@ -49,12 +49,12 @@ def share_adapted(model: Any, root_rank: int) -> None:
     _trace_again(model)
 
 
-def _is_adapted(layer: Any) -> bool:
+def _is_adapted(layer: keras.layers.Layer) -> bool:
     has_vocabulary = hasattr(layer, "lookup_table") and hasattr(layer, "set_vocabulary")
     return has_vocabulary or isinstance(layer, (keras.layers.Normalization, keras.layers.Discretization))
 
 
-def _state_of(layer: Any) -> Any:
+def _state_of(layer: keras.layers.Layer) -> Any:
     """Of plain values, the same ones wherever layers are equal."""
     if isinstance(layer, keras.layers.Normalization):
         moments = (getattr(layer, "mean", None), getattr(layer, "variance", None))
@@ -68,7 +68,7 @@ def _state_of(layer: Any) -> Any:
     return vocabulary, None if weights is None else np.asarray(weights)[first:][: len(vocabulary)].tolist()
 
 
-def _plain(token: Any) -> Any:
+def _plain(token: object) -> object:
     return token.item() if isinstance(token, np.generic) else token
 
 
@@ -87,7 +87,7 @@ def _taken_over(layers: list[Any], mine: list[Any], theirs: list[Any]) -> str | 
     return None
 
 
-def _trace_again(model: Any) -> None:
+def _trace_again(model: keras.Model) -> None:
     """Functions that were traced hold the tables and numbers of before."""
     for kind in ("train", "test", "predict"):
         hooks_of(model, kind).forget()

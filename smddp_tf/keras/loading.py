@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from smddp_tf import urls
 from smddp_tf._warn import warn
-from smddp_tf.compression import Compression, split
+from smddp_tf.compression import AnyCompressor, Compression, split
 from smddp_tf.gradients.options import ReduceOptions, check_groups, partition_state_of
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.optimizer.distributed import distribute
@@ -22,10 +22,10 @@ _LEGACY_ENDINGS = (".h5", ".hdf5")
 
 
 def load_model(
-    filepath: Any,
-    custom_optimizers: Any = None,
-    custom_objects: Any = None,
-    compression: Any = Compression.none,
+    filepath: str | os.PathLike[str],
+    custom_optimizers: Iterable[type] | None = None,
+    custom_objects: dict[str, Any] | None = None,
+    compression: AnyCompressor = Compression.none,
     legacy_opts: bool = False,
     **distributed: Any,
 ) -> Any:
@@ -57,12 +57,12 @@ def load_model(
     split(compression)  # refuses a wrong one before the file is read
     known = {each.__name__: each for each in (Warmup, *(custom_optimizers or ()))}
     known.update(custom_objects or {})
-    with urls.downloaded(filepath) if is_for_fsspec(filepath) else _in_own_folder(filepath) as path:
+    with urls.downloaded(os.fspath(filepath)) if is_for_fsspec(filepath) else _in_own_folder(filepath) as path:
         return _loaded(path, known, compression, distributed)
 
 
 @contextlib.contextmanager
-def _in_own_folder(path: Any) -> Iterator[Any]:
+def _in_own_folder(path: str | os.PathLike[str]) -> Iterator[str | os.PathLike[str]]:
     """A link to the file in a folder of this rank; the path itself where Keras needs none.
 
     Keras 3.4 unpacks the weights beside the file, under one name, and removes them: ranks that load a file at the same
@@ -77,7 +77,7 @@ def _in_own_folder(path: Any) -> Iterator[Any]:
         yield link
 
 
-def _loaded(filepath: Any, known: dict[str, Any], compression: Any, distributed: dict[str, Any]) -> Any:
+def _loaded(filepath: Any, known: dict[str, Any], compression: AnyCompressor, distributed: dict[str, Any]) -> Any:
     model = keras.models.load_model(filepath, custom_objects=known)
     if getattr(model, "optimizer", None) is not None:
         if not LEGACY and str(filepath).endswith(_LEGACY_ENDINGS):
@@ -89,7 +89,7 @@ def _loaded(filepath: Any, known: dict[str, Any], compression: Any, distributed:
     return model
 
 
-def _restore_optimizer(model: Any, filepath: Any) -> None:
+def _restore_optimizer(model: keras.Model, filepath: Any) -> None:
     """Gives the optimizer of a legacy file its state.
 
     Keras 3 (3.3 to 3.15) builds it for an empty list of variables, and then fits what the file holds to nothing: the
@@ -116,11 +116,11 @@ def _restore_optimizer(model: Any, filepath: Any) -> None:
         variable.assign(value)
 
 
-def _variables_built_for(optimizer: Any) -> int:
+def _variables_built_for(optimizer: keras.optimizers.Optimizer) -> int:
     return len(getattr(optimizer, "inner_optimizer", optimizer)._trainable_variables)
 
 
-def _build_again(optimizer: Any, variables: list[Any]) -> None:
+def _build_again(optimizer: keras.optimizers.Optimizer, variables: list[Any]) -> None:
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is None:
         optimizer.built = False

@@ -36,7 +36,7 @@ class Seen(NamedTuple):
     states: list[np.ndarray]
 
 
-def samples_of(model: Any, kind: str) -> float:
+def samples_of(model: keras.Model, kind: str) -> float:
     """The samples of this rank in steps of `kind` ("train" or "test") since the epoch or the evaluation began."""
     return float(hooks_of(model, kind).samples)
 
@@ -127,7 +127,7 @@ def leaves(metrics: Iterable[Any]) -> list[Any]:
     return list(found.values())
 
 
-def exact_metrics(model: Any) -> list[Any]:
+def exact_metrics(model: keras.Model) -> list[Any]:
     """Those whose states can be brought together: sums, and what has a `merge_state(metrics)`, as Keras 2 names it."""
     return [
         metric
@@ -162,14 +162,14 @@ def take_over_ranks(metrics: Sequence[Any], states: Sequence[np.ndarray], name: 
             _merge(metrics[number], [of_rank[place] for of_rank in of_ranks])
 
 
-def _merge(metric: Any, of_ranks: Sequence[Sequence[np.ndarray]]) -> None:
+def _merge(metric: keras.metrics.Metric, of_ranks: Sequence[Sequence[np.ndarray]]) -> None:
     others = [type(metric).from_config(metric.get_config()) for _ in of_ranks[1:]]
     for each, states in zip((metric, *others), of_ranks):
         restore([each], states)
     metric.merge_state(others)
 
 
-def _is_additive(metric: Any) -> bool:
+def _is_additive(metric: keras.metrics.Metric) -> bool:
     """Are its states sums over samples? Those of Keras's metrics are; of others we cannot know."""
     base = keras.metrics.Metric
     declared = getattr(metric, "additive_state", None)
@@ -181,7 +181,7 @@ def _is_additive(metric: Any) -> bool:
     )
 
 
-def results_of_exact(model: Any) -> dict[str, Any]:
+def results_of_exact(model: keras.Model) -> dict[str, Any]:
     """The results of `exact_metrics` from their states as they are now, by the names in the logs."""
     exact = exact_metrics(model)
     others = [metric.name for metric in leaves(model.metrics) if metric not in exact]

@@ -24,7 +24,7 @@ def _module(name: str) -> Any:
     return importlib.import_module(f"keras.{name}")
 
 
-def is_of_keras(thing: Any) -> bool:
+def is_of_keras(thing: object) -> bool:
     """Whether a class or a function is one of Keras's own."""
     return (getattr(thing, "__module__", None) or "").split(".")[0] == "keras"
 

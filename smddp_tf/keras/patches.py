@@ -157,7 +157,7 @@ def _plain(patch: Patch, owner: type) -> Any:
     return value.__func__ if isinstance(value, classmethod) else value
 
 
-def _difference(patch: Patch, owner: type, plain: Any) -> str:
+def _difference(patch: Patch, owner: type, plain: object) -> str:
     """What is not as the patch expects it, or ""."""
     where = f"{owner.__name__}.{patch.attribute}"
     if plain is None:
@@ -175,7 +175,7 @@ def _difference(patch: Patch, owner: type, plain: Any) -> str:
     return _difference_of_function(patch, where, plain)
 
 
-def _difference_of_function(patch: Patch, where: str, function: Any) -> str:
+def _difference_of_function(patch: Patch, where: str, function: object) -> str:
     if not callable(function):
         return f"{where} is not a function"
     if not patch.parameters:
@@ -192,7 +192,7 @@ def _difference_of_function(patch: Patch, where: str, function: Any) -> str:
     return f"{where} does not set {', '.join(unset)}" if unset else ""
 
 
-def _mark_of(replacement: Any) -> Any:
+def _mark_of(replacement: object) -> Any:
     return getattr(getattr(replacement, "fget", replacement), _MARK, None)
 
 

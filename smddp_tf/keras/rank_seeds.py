@@ -45,7 +45,7 @@ def note_existing() -> None:
                 _note(generator)
 
 
-def _note(generator: Any) -> None:
+def _note(generator: keras.random.SeedGenerator) -> None:
     setattr(generator, _BELONGS_TO_LAYER, True)
     generator.state.smddp_agreed = True  # a step moves it alike on all ranks, also where a rank had no data
 
@@ -71,7 +71,7 @@ def _folding_in_the_rank(plain: Callable[..., Any]) -> Callable[..., Any]:
     return next
 
 
-def folded(seed: Any, rank: int) -> Any:
+def folded(seed: tf.Tensor, rank: int) -> tf.Tensor:
     """The seed of a rank, from a seed that is a tensor of two integers: other ones on other ranks, the same on rank 0.
 
     On rank 0 an operation too, so that all ranks trace the same program.

@@ -19,7 +19,9 @@ __all__ = ["Warmup"]
 _RULES = {"linear": 1.0, "sqrt": 0.5}  # powers of the number of batches in an update
 
 
-def scaled(lr: float, rule: str = "linear", optimizer: Any = None, passes: int | None = None) -> float:
+def scaled(
+    lr: float, rule: str = "linear", optimizer: keras.optimizers.Optimizer | None = None, passes: int | None = None
+) -> float:
     """The learning rate of all ranks, from one that is right for a single rank's batch.
 
     An update sees ranks x passes such batches. With `rule="linear"` the rate grows as much (Goyal et al. 2017, section
@@ -49,7 +51,7 @@ def scaled(lr: float, rule: str = "linear", optimizer: Any = None, passes: int |
     return float(lr) * _factor(rule, ranks * counted) / summed
 
 
-def _counts(optimizer: Any) -> tuple[int, int, int]:
+def _counts(optimizer: keras.optimizers.Optimizer) -> tuple[int, int, int]:
     """Ranks and passes of an update, and how many gradients SGD's update adds up."""
     inner = innermost(optimizer)
     passes = getattr(inner, "gradient_accumulation_steps", None) or 1  # Keras applies their mean
@@ -102,7 +104,7 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
         self.learning_rate, self.warmup_steps = learning_rate, warmup_steps
         self.rule, self.passes = rule, passes
 
-    def __call__(self, step: Any) -> Any:
+    def __call__(self, step: tf.Tensor | tf.Variable | int) -> tf.Tensor:
         step = tf.cast(tf.convert_to_tensor(step), tf.float32)
         rate = self.learning_rate(step) if callable(self.learning_rate) else self.learning_rate
         ranks = run_time_values.size() if basics.is_initialized() else 1

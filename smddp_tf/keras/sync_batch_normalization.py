@@ -64,13 +64,13 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
 
     else:
 
-        def _moments(self, inputs: Any, mask: Any) -> Any:
+        def _moments(self, inputs: tf.Tensor, mask: tf.Tensor | None) -> Any:
             if graph.is_alone():
                 return super()._moments(inputs, mask)
             return _moments_of_all_ranks(inputs, mask, self._reduction_axes)
 
 
-def _moments_of_all_ranks(inputs: tf.Tensor, mask: Any, axes: list[int]) -> list[tf.Tensor]:
+def _moments_of_all_ranks(inputs: tf.Tensor, mask: tf.Tensor | None, axes: list[int]) -> list[tf.Tensor]:
     """Mean and variance of each channel over all ranks."""
     totals = _local_totals(inputs, mask, axes)
     active = running.here.active
@@ -87,7 +87,7 @@ def _moments_of_all_ranks(inputs: tf.Tensor, mask: Any, axes: list[int]) -> list
     return [tf.cast(mean, inputs.dtype), tf.cast(variance, inputs.dtype)]
 
 
-def _local_totals(inputs: tf.Tensor, mask: Any, axes: list[int]) -> tf.Tensor:
+def _local_totals(inputs: tf.Tensor, mask: tf.Tensor | None, axes: list[int]) -> tf.Tensor:
     """This rank's number of values, sum and sum of squares: float64, shape (3, channels).
 
     The values are summed around a shift, their rounded mean, and put back where they were in float64. Neither the

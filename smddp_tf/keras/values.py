@@ -6,25 +6,24 @@ and scripts around `Model.fit` have in hand.
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from smddp_tf.collectives import graph, ops
 from smddp_tf.collectives.reduce_op import Average
-from smddp_tf.compression import Compression
+from smddp_tf.collectives.tensor_types import TensorLike
+from smddp_tf.compression import AnyCompressor, Compression
 
 
 @graph.no_autograph
 def allreduce(
-    value: Any,
+    value: TensorLike,
     name: str | None = None,
-    average: Any = None,
+    average: bool | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-    op: Any = None,
-    compression: Any = Compression.none,
-) -> Any:
+    op: int | None = None,
+    compression: AnyCompressor = Compression.none,
+) -> tf.Tensor:
     """Reduces a value over all ranks.
 
     Example:
@@ -47,7 +46,7 @@ def allreduce(
     return ops.allreduce(tf.convert_to_tensor(given.pop("value")), **given)
 
 
-def allgather(value: Any, name: str | None = None) -> Any:
+def allgather(value: TensorLike, name: str | None = None) -> tf.Tensor:
     """Concatenates the values of all ranks along their first dimension, in rank order.
 
     Example:
@@ -64,7 +63,7 @@ def allgather(value: Any, name: str | None = None) -> Any:
     return ops.allgather(tf.convert_to_tensor(value), name=name)
 
 
-def broadcast(value: Any, root_rank: Any, name: str | None = None) -> Any:
+def broadcast(value: TensorLike, root_rank: int, name: str | None = None) -> tf.Tensor:
     """Returns rank `root_rank`'s value on every rank.
 
     Example:
@@ -82,7 +81,7 @@ def broadcast(value: Any, root_rank: Any, name: str | None = None) -> Any:
     return ops.broadcast(tf.convert_to_tensor(value), root_rank, name=name)
 
 
-def reducescatter(value: Any, name: str | None = None, op: Any = Average) -> Any:
+def reducescatter(value: TensorLike, name: str | None = None, op: int = Average) -> tf.Tensor:
     """Reduces a value over all ranks and gives each rank an equal part of its rows, in rank order.
 
     Example:

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
 
 from smddp_tf._native import loader
 from smddp_tf.exceptions import reason_of, without_reason
@@ -31,7 +30,7 @@ _HEADING = re.compile(
     r"Graph execution error:|in user code:|Detected at node .* defined at |<stack traces unavailable>"
 )
 
-Hook = Callable[[type[BaseException], BaseException, "TracebackType | None"], Any]
+Hook = Callable[[type[BaseException], BaseException, "TracebackType | None"], object]
 _installed: Hook | None = None
 
 

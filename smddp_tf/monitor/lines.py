@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from smddp_tf.monitor.files import MAX_BYTES
 
 
-def replace(path: Path, content: Any) -> None:
+def replace(path: Path, content: object) -> None:
     """Replaces a file by JSON atomically: a reader sees the old file or the new one."""
     part = path.with_suffix(".part")
     with opened(part, "w") as file:

@@ -6,7 +6,7 @@ from typing import Any
 
 from smddp_tf.basics import local_rank, local_size, rank, size
 from smddp_tf.collectives.reduce_op import Average
-from smddp_tf.compression import Compression
+from smddp_tf.compression import AnyCompressor, Compression
 from smddp_tf.keras import callbacks, load_model
 from smddp_tf.lifecycle import first_use as _first_use
 from smddp_tf.sdp import optimizer as _optimizer
@@ -26,7 +26,7 @@ def DistributedOptimizer(
     name: str | None = None,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: AnyCompressor = Compression.none,
     sparse_as_dense: bool = True,
     op: int = Average,
     bucket_cap_mb: float | None = None,

@@ -6,7 +6,7 @@ from typing import Any
 
 from smddp_tf.collectives.reduce_op import Average, as_reduce_op
 from smddp_tf.compat.tf1 import optimizer as of_hvd
-from smddp_tf.compression import Compression
+from smddp_tf.compression import AnyCompressor, Compression
 from smddp_tf.sdp.reductions import warn_of_devices
 from smddp_tf.sdp.training import set_bucket_cap
 
@@ -17,7 +17,7 @@ def DistributedOptimizer(
     use_locking: bool = False,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: AnyCompressor = Compression.none,
     sparse_as_dense: bool = True,
     op: int = Average,
     bucket_cap_mb: float | None = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,7 +12,8 @@ from smddp_tf import basics
 from smddp_tf._warn import warn
 from smddp_tf.collectives import emit, functions, graph, ops
 from smddp_tf.collectives.reduce_op import Average, Max, Min, ReduceSpec, Sum, as_reduce_op
-from smddp_tf.compression import Compression, split
+from smddp_tf.collectives.tensor_types import TensorLike
+from smddp_tf.compression import AnyCompressor, Compression, split
 
 __all__ = [
     "ReduceOp", "allreduce", "broadcast", "broadcast_global_variables", "broadcast_variables",
@@ -34,13 +35,13 @@ class ReduceOp:
 
 @graph.no_autograph
 def allreduce(
-    tensor: Any = None,
+    tensor: TensorLike | tf.IndexedSlices | None = None,
     param_index: int = 0,
     num_params: int = 1,
-    compression: Any = Compression.none,
+    compression: AnyCompressor = Compression.none,
     op: int = ReduceOp.AVERAGE,
     *,
-    grad: Any = None,
+    grad: TensorLike | tf.IndexedSlices | None = None,
 ) -> Any:
     """Reduces one gradient of a list over all ranks; every rank gets the result.
 
@@ -109,7 +110,7 @@ def _plan_of(tensor: tf.Tensor, reduction: ReduceSpec, name: str) -> tuple[int, 
 
 
 @graph.no_autograph
-def oob_allreduce(tensor: Any, compression: Any = Compression.none, op: int = ReduceOp.AVERAGE) -> Any:
+def oob_allreduce(tensor: TensorLike, compression: AnyCompressor = Compression.none, op: int = ReduceOp.AVERAGE) -> Any:
     """Reduces values that are not gradients, such as losses and metrics; every rank gets the result.
 
     Example:
@@ -137,7 +138,7 @@ def _differ(values: Sequence[Any]) -> bool:
     return len({(tuple(tensor.shape), tensor.dtype) for tensor in tensors}) > 1
 
 
-def broadcast(tensor: Any, root_rank: int) -> tf.Tensor:
+def broadcast(tensor: TensorLike, root_rank: int) -> tf.Tensor:
     """Returns rank `root_rank`'s tensor on every rank, when all ranks have called it. See `hvd.broadcast`.
 
     Args:
@@ -150,7 +151,7 @@ def broadcast(tensor: Any, root_rank: int) -> tf.Tensor:
     return ops.broadcast(tensor, root_rank)
 
 
-def broadcast_variables(variables: Any, root_rank: int) -> None:
+def broadcast_variables(variables: Sequence[Any] | Callable[[], Sequence[Any]], root_rank: int) -> None:
     """Gives every rank the values that the variables have on rank `root_rank`. See `hvd.broadcast_variables`.
 
     Args:
@@ -175,7 +176,7 @@ def broadcast_global_variables(root_rank: int) -> Any:
     return functions.broadcast_global_variables(root_rank)
 
 
-def overlap(tensor: Any) -> tf.Tensor:
+def overlap(tensor: TensorLike) -> tf.Tensor:
     """Returns the tensor.
 
     In a `tf.function` gradients are reduced while others are computed, with or without this call. In a function that

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from smddp_tf.collectives.reduce_op import Average, as_reduce_op
-from smddp_tf.compression import Compression
+from smddp_tf.compression import AnyCompressor, Compression
 from smddp_tf.gradients.tape import DistributedGradientTape as _Tape
 from smddp_tf.sdp.common import checked_bucket_bytes, setBucketSize
 from smddp_tf.sdp.reductions import warn_of_devices
@@ -40,7 +40,7 @@ class DistributedGradientTape(_Tape):
         gradtape: Any,
         device_dense: str = "",
         device_sparse: str = "",
-        compression: Any = Compression.none,
+        compression: AnyCompressor = Compression.none,
         sparse_as_dense: bool = True,
         op: int = Average,
         bucket_cap_mb: float | None = None,

@@ -33,7 +33,7 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
     return ext_base_name in ("tensorflow", "keras")
 
 
-def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[int | None, bool | None], ReduceOp]:
+def get_average_backwards_compatibility_fun(reduce_ops: object) -> Callable[[int | None, bool | None], ReduceOp]:
     """Makes the function that merges `op` and the deprecated `average`.
 
     Args:
@@ -46,7 +46,7 @@ def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[int | 
     return resolve_average
 
 
-def support_non_legacy_keras_optimizers(keras: Any) -> bool:
+def support_non_legacy_keras_optimizers(keras: object) -> bool:
     """Returns whether optimizers of Keras 3, and both kinds of Keras 2, can be wrapped.
 
     Args:

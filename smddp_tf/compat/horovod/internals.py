@@ -14,7 +14,7 @@ from smddp_tf.collectives.reduce_op import Average, Sum
 from smddp_tf.collectives.reduce_op import resolve_average as handle_average_backwards_compatibility
 from smddp_tf.compat.horovod.common_util import num_rank_is_power_2 as check_num_rank_power_of_2
 from smddp_tf.compat.horovod.common_util import split_list
-from smddp_tf.compression import Compression
+from smddp_tf.compression import AnyCompressor, Compression
 from smddp_tf.gradients.options import ReduceOptions
 from smddp_tf.gradients.reducer import GradientReducer
 from smddp_tf.process_sets import ProcessSet, global_process_set
@@ -84,7 +84,7 @@ LocalGradientAggregationHelperEager = LocalGradientAggregationHelper
 class _Ref:
     """A Keras 3 variable, which has no `ref()`, by identity."""
 
-    def __init__(self, variable: Any) -> None:
+    def __init__(self, variable: object) -> None:
         self._variable = variable
 
     def deref(self) -> Any:
@@ -138,11 +138,11 @@ def _make_allreduce_grads_fn(
     name: str,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: AnyCompressor = Compression.none,
     sparse_as_dense: bool = False,
     op: int = Average,
     gradient_predivide_factor: float = 1.0,
-    groups: Any = None,
+    groups: int | Sequence[Sequence[Any]] | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Callable[..., list[Any]]:
     """Returns a function of (gradients, variables) that reduces gradients as `DistributedGradientTape` does."""
@@ -158,5 +158,5 @@ def _make_allreduce_grads_fn(
 class _Shape:
     """Stands for the variable of a gradient whose caller named none."""
 
-    def __init__(self, grad: Any) -> None:
+    def __init__(self, grad: tf.Tensor | tf.IndexedSlices | None) -> None:
         self.shape = tf.TensorShape(None) if grad is None else grad.shape

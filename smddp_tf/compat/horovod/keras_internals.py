@@ -32,7 +32,7 @@ __all__ = [
 
 @graph.no_autograph
 def create_distributed_optimizer(
-    keras: Any,
+    keras: object,
     optimizer: Any,
     name: str | None,
     device_dense: str,

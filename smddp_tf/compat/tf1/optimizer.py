@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from smddp_tf.collectives import graph
 from smddp_tf.collectives.reduce_op import Adasum, Average, Sum
-from smddp_tf.compression import Compression
+from smddp_tf.compression import AnyCompressor, Compression
 from smddp_tf.gradients.local_sources import LocalSources
 from smddp_tf.gradients.options import ReduceOptions
 from smddp_tf.gradients.reducer import GradientReducer
@@ -25,7 +25,7 @@ def DistributedOptimizer(
     use_locking: bool = False,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: AnyCompressor = Compression.none,
     sparse_as_dense: bool = False,
     backward_passes_per_step: int = 1,
     op: int = Average,
@@ -75,7 +75,7 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):
             and the name of the class unless one is given.
     """
 
-    def __init__(self, optimizer: Any, use_locking: bool, options: ReduceOptions) -> None:
+    def __init__(self, optimizer: tf.compat.v1.train.Optimizer, use_locking: bool, options: ReduceOptions) -> None:
         name = options.name or f"Distributed{type(optimizer).__name__}"
         passes, average = options.backward_passes_per_step, options.average_aggregated_gradients
         super().__init__(name=name, use_locking=use_locking)
@@ -94,7 +94,7 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):
         self._reducer = GradientReducer(name, options, (Average, Sum, Adasum))
         self._passes = _Passes(passes, average) if passes > 1 else None
 
-    def register_local_var(self, var: Any) -> None:
+    def register_local_var(self, var: tf.Variable) -> None:
         """Keeps the gradient of a variable on this rank. Call it before the gradients are computed."""
         self._local.add(var)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from smddp_tf.collectives import graph
@@ -30,7 +28,7 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
         super().__init__()
         self.root_rank = checked_root(root_rank)
         self.device = device
-        self.bcast_op: Any = None
+        self.bcast_op: tf.Operation | None = None
 
     def begin(self) -> None:
         """Adds the op to the graph, which is finished afterwards."""
@@ -38,6 +36,6 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
             with graph.device_scope(self.device):
                 self.bcast_op = broadcast_global_variables(self.root_rank)
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
+    def after_create_session(self, session: tf.compat.v1.Session, coord: object) -> None:
         """Runs the op."""
         session.run(self.bcast_op)

@@ -52,7 +52,7 @@ def waiting_hosts(recording: Recording, least: float) -> Iterator[Waiting]:
             yield Waiting(host or None, share / 100 * most[span].size / most.size, figures)
 
 
-def _when(recording: Recording, waits: Any) -> tuple[slice, dict[str, Any]]:
+def _when(recording: Recording, waits: np.ndarray) -> tuple[slice, dict[str, Any]]:
     """Returns the consecutive steps in which ranks wait, as indices and in words; all steps where there are none."""
     span = longest_run(waits)
     if span.first == span.end or waits[span.blocks].sum() < _IN_A_ROW * waits.sum():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from smddp_tf import urls
@@ -53,14 +54,14 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
         save_weights_only: bool = False,
         mode: str = "auto",
         save_freq: str | int = "epoch",
-        filepath: Any = None,
+        filepath: str | os.PathLike[str] | None = None,
     ) -> None:
         if str(monitor).endswith(_EXTENSIONS):
             raise ValueError(
                 f"`monitor` must be the name of a metric. Received: monitor={monitor!r}, which looks like a file. "
                 f"Pass it by name: BestModelCheckpoint(filepath={monitor!r})."
             )
-        self._filepath = None
+        self._filepath: str | None = None
         self._weights_only = save_weights_only
         super().__init__(
             filepath="unset.weights.h5" if save_weights_only else "unset.keras",
@@ -79,7 +80,7 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
         return self._filepath
 
     @filepath.setter
-    def filepath(self, value: Any) -> None:
+    def filepath(self, value: str | os.PathLike[str] | None) -> None:
         if value is not None:
             value = str(value)
             self._check_ending(value)
@@ -109,7 +110,7 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
 
         together(self.model, save)
 
-    def _check_ending(self, filepath: Any) -> None:
+    def _check_ending(self, filepath: str) -> None:
         """On every rank, although one saves: a bad name must not stop rank 0 alone while the others wait for it."""
         endings = (".weights.h5",) if self._weights_only else _EXTENSIONS
         if not filepath.endswith(endings):

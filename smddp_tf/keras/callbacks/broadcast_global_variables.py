@@ -14,6 +14,7 @@ from smddp_tf.collectives import ops
 from smddp_tf.collectives.functions import broadcast_variables
 from smddp_tf.collectives.reduce_op import Max, Min
 from smddp_tf.collectives.root_ranks import checked_root
+from smddp_tf.collectives.tensor_types import AnyOptimizer, AnyVariable
 from smddp_tf.keras._backend import build_optimizer, keras, optimizer_variables
 from smddp_tf.keras.adapted_layers import share_adapted
 from smddp_tf.keras.roles.local_variables import slots_of
@@ -48,7 +49,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     for_all_ranks = True
     broadcasts_weights = True  # `fit` need not look whether the ranks began with the same
 
-    def __init__(self, root_rank: Any, device: str = "", local_variables: Any = None) -> None:
+    def __init__(self, root_rank: int, device: str = "", local_variables: Iterable[AnyVariable] | None = None) -> None:
         super().__init__()
         del device
         self.root_rank = checked_root(root_rank)
@@ -56,7 +57,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._sent: list[Any] = []
         self._has_batches = self._settled = False
 
-    def register_local_var(self, var: Any) -> None:
+    def register_local_var(self, var: AnyVariable) -> None:
         """Adds a variable to `local_variables`. Call it before `fit`, or in an `on_batch_end` that replaces ours."""
         if any(var is sent for sent in self._sent):
             warn(
@@ -105,7 +106,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         broadcast_variables(self._sent, root_rank=self.root_rank)
         share_adapted(self.model, self.root_rank)
 
-    def _variables(self, but: Iterable[Any] = ()) -> Any:
+    def _variables(self, but: Iterable[AnyVariable] = ()) -> list[AnyVariable]:
         """The variables to send, each once, in an order that follows from the model's structure."""
         optimizer = getattr(self.model, "optimizer", None)
         candidates = [*self.model.variables, *(optimizer_variables(optimizer) if optimizer is not None else [])]
@@ -115,7 +116,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         return [each for each in each_once.values() if hasattr(each, "assign")]  # not so the lookup tables of Keras 2
 
 
-def _build_optimizer_of(model: Any) -> bool:
+def _build_optimizer_of(model: keras.Model) -> bool:
     """Creates the optimizer's variables where the model has its own; returns whether both have.
 
     A model whose own step applies its layers need not be built itself.
@@ -128,9 +129,9 @@ def _build_optimizer_of(model: Any) -> bool:
     return True
 
 
-def _sums_to_keep(optimizer: Any) -> list[Any]:
+def _sums_to_keep(optimizer: AnyOptimizer | None) -> list[AnyVariable]:
     """Gradients being accumulated, if all ranks have made equally many steps."""
-    sums = being_accumulated(optimizer)
+    sums = [] if optimizer is None else being_accumulated(optimizer)
     if not sums:
         return []
     count = tf.cast(tf.convert_to_tensor(iterations_of(innermost(optimizer))), tf.int64)
@@ -139,7 +140,7 @@ def _sums_to_keep(optimizer: Any) -> list[Any]:
     return sums if most == -least else []
 
 
-def _over_ranks(question: Any, answer: Any, op: Any) -> bool:
+def _over_ranks(question: str, answer: bool, op: int) -> bool:
     """Min: does every rank say yes? Max: does any?"""
     name = of_thread(f"BroadcastGlobalVariablesCallback ({question})")
     return bool(ops.allreduce(tf.constant(int(answer), tf.int32), op=op, name=name))

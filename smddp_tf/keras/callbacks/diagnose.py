@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from smddp_tf.basics import is_initialized, rank
 from smddp_tf.keras.callbacks.throughput import Throughput
@@ -30,13 +29,13 @@ class Diagnose(Throughput):
         self.folder = folder
         self._started = False
 
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         self._started = is_initialized() and recording.current() is None
         if self._started:
             recording.start(self.folder)
         super().on_train_begin(logs)
 
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_end(self, logs: dict[str, float] | None = None) -> None:
         super().on_train_end(logs)
         current = recording.current()
         if self._started and current is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from smddp_tf.keras._backend import keras
@@ -48,13 +49,13 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
 
     def __init__(
         self,
-        initial_lr: Any = None,
-        multiplier: Any = None,
+        initial_lr: float | None = None,
+        multiplier: float | Callable[[float], float] | None = None,
         start_epoch: int = 0,
-        end_epoch: Any = None,
+        end_epoch: float | None = None,
         staircase: bool = True,
         momentum_correction: bool = True,
-        steps_per_epoch: Any = None,
+        steps_per_epoch: int | None = None,
     ) -> None:
         super().__init__()
         if multiplier is None:
@@ -62,19 +63,19 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
                 "`multiplier` must be a number or a function of the epoch. Received: multiplier=None. "
                 "Pass it by name: LearningRateScheduleCallback(initial_lr=0.1, multiplier=lambda epoch: 0.9**epoch)."
             )
-        self.initial_lr = initial_lr
+        self.initial_lr: Any = initial_lr
         self.multiplier = multiplier if callable(multiplier) else self._of_number(multiplier, initial_lr, start_epoch)
         self.start_epoch = start_epoch
-        self.end_epoch = end_epoch
+        self.end_epoch: Any = end_epoch
         self.staircase = staircase
         self.momentum_correction = momentum_correction
-        self.steps_per_epoch = steps_per_epoch
+        self.steps_per_epoch: Any = steps_per_epoch
         self.current_epoch: Any = None
         self._detect_steps = not staircase and not steps_per_epoch
         self._is_stepped = False  # whether `initial_lr` was taken from an optimizer that had trained before
 
     @staticmethod
-    def _of_number(number: Any, initial_lr: Any, start_epoch: Any) -> Any:
+    def _of_number(number: float, initial_lr: float | None, start_epoch: int) -> Callable[[float], float]:
         if initial_lr is None:
             return lambda epoch: number
         return lambda epoch: number ** (epoch - start_epoch)

@@ -18,15 +18,15 @@ Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour, https://arxiv.org/ab
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
+from smddp_tf.collectives.tensor_types import AnyOptimizer
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.roles.optimizers import innermost
 
 
-def scale_momentum(optimizer: Any, old_rate: Any, new_rate: Any) -> None:
+def scale_momentum(optimizer: AnyOptimizer, old_rate: float, new_rate: float) -> None:
     """Multiplies the buffers of form (10) by `new_rate / old_rate`; there may be none, then it does nothing."""
     if old_rate in (0.0, new_rate):
         return
@@ -35,7 +35,7 @@ def scale_momentum(optimizer: Any, old_rate: Any, new_rate: Any) -> None:
         _multiply(buffers, tf.constant(new_rate / old_rate, tf.float64))
 
 
-def _buffers_holding_rate(optimizer: Any) -> list[Any]:
+def _buffers_holding_rate(optimizer: AnyOptimizer) -> list[tf.Variable]:
     """The buffers whose entries are multiples of the learning rate: SGD's and RMSprop's.
 
     Adam, Lion, Muon and others keep averages of gradients, as in (9), and need no correction.
@@ -53,6 +53,6 @@ def _buffers_holding_rate(optimizer: Any) -> list[Any]:
 
 
 @tf.function(autograph=False)
-def _multiply(variables: Sequence[Any], ratio: Any) -> None:
+def _multiply(variables: Sequence[tf.Variable], ratio: tf.Tensor) -> None:
     for variable in variables:
         variable.assign(variable * tf.cast(ratio, variable.dtype))

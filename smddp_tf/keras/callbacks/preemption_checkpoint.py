@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -83,8 +84,9 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
     for_all_ranks = True
 
     def __init__(
-        self, directory: Any, signals: Any = (signal.SIGTERM,), exit_code: Any = EXIT_CODE, name: str | None = None
-    ) -> None:
+        self, directory: str | os.PathLike[str], signals: Iterable[int] = (signal.SIGTERM,),
+        exit_code: int | None = EXIT_CODE, name: str | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         needs_keras_3("PreemptionCheckpoint")
         if name is not None and not re.fullmatch(r"[\w.-]+", str(name)):
@@ -130,7 +132,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
             if rank() == 0:
                 self._folder().clear()
 
-    def _on_signal(self, number: Any, frame: Any) -> None:
+    def _on_signal(self, number: int, frame: object) -> None:
         if self._asked:
             self._release_signals()
             signal.raise_signal(number)
@@ -195,7 +197,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
         return state
 
 
-def _identity_of(model: Any) -> Any:
+def _identity_of(model: keras.Model) -> str:
     """Returns a hash that is equal for the same training in every process. It has no names: Keras numbers these."""
     weights = [
         (getattr(layout_of(weight), "whole", tuple(weight.shape)), str(weight.dtype), weight.trainable)
@@ -205,8 +207,8 @@ def _identity_of(model: Any) -> Any:
     return hashlib.sha256(repr((weights, optimizers)).encode()).hexdigest()[:12]
 
 
-def _on_any_rank(answer: Any) -> bool:
+def _on_any_rank(answer: bool) -> bool:
     if size() == 1:
-        return bool(answer)
+        return answer
     flag = tf.constant(int(answer), tf.int32)
     return bool(ops.allreduce(flag, op=Max, name=of_thread("PreemptionCheckpoint (did a signal come)")))

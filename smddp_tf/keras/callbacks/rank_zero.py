@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from smddp_tf._native.threads import of_thread
@@ -19,7 +20,7 @@ _ALONE, _TOGETHER = "_smddp_alone", "_smddp_together"  # attributes of hooks tha
 _FOR_ALL_RANKS = ("EarlyStopping", "LearningRateScheduler", "ReduceLROnPlateau", "TerminateOnNaN")
 
 
-def on_rank_zero(callback: Any) -> Any:
+def on_rank_zero(callback: keras.callbacks.Callback) -> keras.callbacks.Callback:
     """Makes a callback that writes files do so on rank 0 only.
 
     For `ModelCheckpoint`, `CSVLogger`, `TensorBoard`, `BackupAndRestore` and callbacks of your own that save, log or
@@ -72,7 +73,7 @@ def on_rank_zero(callback: Any) -> Any:
     return _on_this_rank(callback)
 
 
-def _on_this_rank(callback: Any) -> Any:
+def _on_this_rank(callback: keras.callbacks.Callback) -> keras.callbacks.Callback:
     """On rank 0 the callback, whose hooks use a model without the other ranks; elsewhere one that does nothing."""
     if rank() != 0:
         return keras.callbacks.Callback()
@@ -82,12 +83,12 @@ def _on_this_rank(callback: Any) -> Any:
     return callback
 
 
-def _called_alone(call: Any) -> Any:
+def _called_alone(call: Callable[[], Any]) -> Any:
     with alone():
         return call()
 
 
-def _replace_hook(callback: Any, name: str, mark: str, run: Any) -> None:
+def _replace_hook(callback: keras.callbacks.Callback, name: str, mark: str, run: Callable[..., Any]) -> None:
     """Replaces a hook by `run(call)`, where `call()` is the hook; once, though `fit` may see a callback many times."""
     plain = getattr(callback, name)
     if not hasattr(plain, mark):
@@ -96,7 +97,7 @@ def _replace_hook(callback: Any, name: str, mark: str, run: Any) -> None:
         setattr(callback, name, hook)
 
 
-def _saved_together(callback: Any) -> Any:
+def _saved_together(callback: keras.callbacks.ModelCheckpoint) -> keras.callbacks.Callback:
     """Rank 0's `ModelCheckpoint`, and on the other ranks a callback that sends it parts of tables when it saves."""
     ours = _on_this_rank(callback)
     hook = "on_epoch_end" if callback.save_freq == "epoch" else "on_train_batch_end"
@@ -109,16 +110,16 @@ class _RestoredOnAllRanks(keras.callbacks.Callback):
 
     for_all_ranks = True
 
-    def __init__(self, callback: Any) -> None:
+    def __init__(self, callback: keras.callbacks.Callback) -> None:
         super().__init__()
         self.name_of_wrapped = type(callback).__name__
         self.callback = _on_this_rank(callback)
 
-    def set_params(self, params: Any) -> None:
+    def set_params(self, params: dict[str, Any]) -> None:
         super().set_params(params)
         self.callback.set_params(params)
 
-    def set_model(self, model: Any) -> None:
+    def set_model(self, model: keras.Model) -> None:
         super().set_model(model)
         self.callback.set_model(model)
 
@@ -166,7 +167,7 @@ class _RestoredOnAllRanks(keras.callbacks.Callback):
         self.model._initial_epoch = epoch
 
 
-def _delegate(hook: Any) -> Any:
+def _delegate(hook: str) -> Any:
     @functools.wraps(getattr(keras.callbacks.Callback, hook))
     def call(self: Any, *arguments: Any, **keywords: Any) -> Any:
         return getattr(self.callback, hook)(*arguments, **keywords)

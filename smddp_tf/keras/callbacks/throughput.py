@@ -179,7 +179,7 @@ def _spread(of_ranks: np.ndarray) -> dict[str, float]:
     return {"rank_spread": float((own.max() - own.min()) / max(float((seconds / steps).mean()), 1e-9))}
 
 
-def _write_hyperparameters(board: Any, model: Any, params: dict[str, Any]) -> None:
+def _write_hyperparameters(board: keras.callbacks.TensorBoard, model: keras.Model, params: dict[str, Any]) -> None:
     """Writes the hyperparameters of the job into the run of `board`, a TensorBoard.
 
     Args:

@@ -42,7 +42,7 @@ class ArrayData(NamedTuple):
         return -(-self.rows // self.batch_size)
 
 
-def cut(total: Any, rank: int, size: int) -> tuple[Any, Any]:
+def cut(total: tf.Tensor | int, rank: int, size: int) -> tuple[Any, Any]:
     """A rank's part of the rows of a batch, as even as can be: the first row, and how many.
 
     Args:
@@ -53,7 +53,7 @@ def cut(total: Any, rank: int, size: int) -> tuple[Any, Any]:
     return first, end - first
 
 
-def array_batches(data: ArrayData, rank: int, size: int, seed: int | None, epoch: Any) -> Any:
+def array_batches(data: ArrayData, rank: int, size: int, seed: int | None, epoch: tf.Variable) -> tf.data.Dataset:
     """The dataset of (rows, batch) of one rank; see `Part.pairs`.
 
     Args:
@@ -65,18 +65,18 @@ def array_batches(data: ArrayData, rank: int, size: int, seed: int | None, epoch
         arrays = [_as_tensor(slicing, array) for array in keras.tree.flatten(data.structure)]
     packed = keras.tree.lists_to_tuples(data.structure)
 
-    def order(_: Any) -> Any:
+    def order(_: object) -> Any:
         indices = tf.range(data.rows, dtype=tf.int64)
         if seed is None:
             return indices
         return tf.random.experimental.stateless_shuffle(indices, seed=tf.stack([tf.constant(seed, tf.int64), epoch]))
 
-    def chosen(indices: Any, step: Any) -> Any:
+    def chosen(indices: tf.Tensor, step: tf.Tensor) -> Any:
         begin = step * data.batch_size
         first, rows = cut(tf.minimum(data.rows - begin, data.batch_size), rank, size)
         return tf.cast(rows, tf.float32), indices[begin + first :][: tf.maximum(rows, 1)]
 
-    def batch(rows: Any, indices: Any) -> Any:
+    def batch(rows: tf.Tensor, indices: tf.Tensor) -> Any:
         parts = [None if array is None else _gathered(slicing, array, indices) for array in arrays]
         return rows, keras.tree.pack_sequence_as(packed, parts)
 
@@ -93,7 +93,7 @@ def _as_tensor(slicing: Any, array: Any) -> Any:
     return array if array is None or isinstance(array, composite) else tf.convert_to_tensor(array)
 
 
-def _gathered(slicing: Any, array: Any, indices: Any) -> Any:
+def _gathered(slicing: Any, array: Any, indices: tf.Tensor) -> Any:
     if isinstance(array, slicing.TensorflowSparseWrapper):
         return slicing.slice_tensorflow_sparse_wrapper(array, indices)
     return tf.gather(array, indices, axis=0)

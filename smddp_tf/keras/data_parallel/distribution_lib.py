@@ -78,7 +78,7 @@ def get_device_count(device_type: str | None = None) -> int:
     return len(list_devices(device_type))
 
 
-def distribute_tensor(tensor: Any, layout: Any) -> Any:
+def distribute_tensor(tensor: object, layout: keras.distribution.TensorLayout) -> Any:
     """The tensor as it is: each rank holds all of a replicated tensor, and its rows of one that has the batch first.
 
     Raises:
@@ -88,22 +88,22 @@ def distribute_tensor(tensor: Any, layout: Any) -> Any:
     return tensor
 
 
-def distribute_variable(value: Any, layout: Any) -> Any:
+def distribute_variable(value: object, layout: keras.distribution.TensorLayout) -> Any:
     """As `distribute_tensor`."""
     return distribute_tensor(value, layout)
 
 
-def distribute_data_input(per_process_batch: Any, layout: Any, batch_dim_name: str) -> Any:
+def distribute_data_input(per_process_batch: object, layout: Any, batch_dim_name: str) -> Any:
     """The batch as it is: this rank's rows of the global batch."""
     del batch_dim_name
     return distribute_tensor(per_process_batch, layout)
 
 
-def _to_backend_mesh(device_mesh: Any) -> Any:
+def _to_backend_mesh(device_mesh: keras.distribution.DeviceMesh) -> Any:
     return device_mesh
 
 
-def _to_backend_layout(tensor_layout: Any) -> Any:
+def _to_backend_layout(tensor_layout: keras.distribution.TensorLayout) -> Any:
     """The layout as it is."""
     mesh = tensor_layout.device_mesh
     axes = list(tensor_layout.axes)

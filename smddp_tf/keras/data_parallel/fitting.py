@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from smddp_tf._warn import warn
@@ -19,7 +17,7 @@ from smddp_tf.keras.roles.local_variables import local_of
 _WRITE = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "OrbaxCheckpoint", "RemoteMonitor", "TensorBoard")
 
 
-def callbacks_before(model: Any, users: list[Any]) -> list[Any]:
+def callbacks_before(model: keras.Model, users: list[keras.callbacks.Callback]) -> list[keras.callbacks.Callback]:
     """The callbacks of ours that come before the user's, unless he has given such ones himself."""
     ours = []
     if not any(isinstance(each, BroadcastGlobalVariablesCallback) for each in users):
@@ -29,7 +27,7 @@ def callbacks_before(model: Any, users: list[Any]) -> list[Any]:
     return ours
 
 
-def build_by_tracing(model: Any, dataset: Any) -> None:
+def build_by_tracing(model: keras.Model, dataset: tf.data.Dataset) -> None:
     """Makes the variables of layers, metrics and optimizers that a train step makes, without computing a step.
 
     Where tracing fails rank 0 warns: the first step, if it is run eagerly, computes with each rank's own weights.
@@ -47,7 +45,7 @@ def build_by_tracing(model: Any, dataset: Any) -> None:
             )
 
 
-def writing_on_rank_zero(callbacks: list[Any]) -> list[Any]:
+def writing_on_rank_zero(callbacks: list[keras.callbacks.Callback]) -> list[keras.callbacks.Callback]:
     """The callbacks, with those of Keras that write files doing so on rank 0 only."""
     classes = tuple(getattr(keras.callbacks, name) for name in _WRITE if hasattr(keras.callbacks, name))
     ours = BestModelCheckpoint  # belongs on all ranks, and writes on one

@@ -12,7 +12,7 @@ import inspect
 import itertools
 import math
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -78,12 +78,12 @@ def make_iterator(
     return _part_of_dataset(dataset, shards)
 
 
-def limited(generator: Any, steps: int, steps_per_execution: int, epochs: int = 1) -> Any:
+def limited(generator: Iterable[Any], steps: int, steps_per_execution: int, epochs: int = 1) -> Iterator[Any]:
     """The batches that Keras uses in so many steps: what is read ahead is lost, and differs from rank to rank."""
     return itertools.islice(generator, math.ceil(steps / steps_per_execution) * steps_per_execution * epochs)
 
 
-def _limited_dataset(iterator: Any, dataset: Any, source: Any, epochs: int) -> Any:
+def _limited_dataset(iterator: Any, dataset: tf.data.Dataset, source: object, epochs: int) -> tf.data.Dataset:
     """The dataset of Keras's iterator, made again where it would read batches that no step uses."""
     names = {types.GeneratorType: "generator", keras.utils.PyDataset: "_get_iterator"}
     adapter, name = iterator.data_adapter, next((names[kind] for kind in names if isinstance(source, kind)), "")
@@ -106,7 +106,7 @@ def _part_of_arrays(arrays: ArrayData, shuffle: bool) -> Part:
     return Part(pairs, arrays.batch_size // basics.size() if is_even else 0, steps, epoch)
 
 
-def _part_of_dataset(dataset: Any, shards: bool) -> Part:
+def _part_of_dataset(dataset: tf.data.Dataset, shards: bool) -> Part:
     """The same of a dataset of global batches; or, with `shards` False, of one of this rank's own batches."""
     leaves = tf.nest.flatten(dataset.element_spec)
     shapes = [
@@ -157,7 +157,7 @@ def _with_rows(*batch: Any) -> Any:
     return tf.cast(rows_of(_unpacked(batch)), tf.float32), _unpacked(batch)
 
 
-def _cut(fixed: int, digests: Digests, number: Any, structure: Any) -> Any:
+def _cut(fixed: int, digests: Digests, number: tf.Tensor, structure: object) -> Any:
     """(rows, part of the batch); a part without rows is one row of the batch that counts nowhere.
 
     Args:
@@ -172,7 +172,7 @@ def _cut(fixed: int, digests: Digests, number: Any, structure: Any) -> Any:
     return tf.cast(rows, tf.float32), tf.nest.map_structure(lambda leaf: _slice(leaf, first, length), structure)
 
 
-def _slice(leaf: Any, first: Any, length: Any) -> Any:
+def _slice(leaf: object, first: tf.Tensor | int, length: tf.Tensor | int) -> Any:
     if isinstance(leaf, tf.SparseTensor):
         others = leaf.dense_shape[1:]
         start = tf.concat([[tf.cast(first, tf.int64)], tf.zeros_like(others)], 0)

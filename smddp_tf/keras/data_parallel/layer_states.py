@@ -21,7 +21,7 @@ from smddp_tf.keras.roles.wrapping import optimizers_of, reduces
 _updates_at_agreement: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
 
 
-def agree_on_states(model: Any, if_trained: bool = False) -> None:
+def agree_on_states(model: keras.Model, if_trained: bool = False) -> None:
     """Under a distribution, gives all ranks rank 0's states of the layers of `model`. All ranks must call it.
 
     Nothing is sent where there are no such states, or where all ranks have changed them alike.
@@ -37,7 +37,7 @@ def agree_on_states(model: Any, if_trained: bool = False) -> None:
         _updates_at_agreement[model] = updates
 
 
-def _states(model: Any) -> list[Any]:
+def _states(model: keras.Model) -> list[Any]:
     """Not those of seed generators, which all ranks move alike, nor weights that are not trained now."""
     states = [variable for layer in model._flatten_layers() for variable in layer._non_trainable_variables]
     states += filter(stays_local, model.trainable_variables)
@@ -45,13 +45,13 @@ def _states(model: Any) -> list[Any]:
     return [variable for variable in chosen.values() if not getattr(variable, "smddp_agreed", False)]
 
 
-def stateful_layer(model: Any) -> Any:
+def stateful_layer(model: keras.Model) -> Any:
     """The first recurrent layer with `stateful=True`, at any depth; or None."""
     layers = (layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.RNN))
     return next((layer for layer in layers if layer.stateful), None)
 
 
-def refuse_stateful(model: Any) -> None:
+def refuse_stateful(model: keras.Model) -> None:
     """Raises a ValueError where a distribution would give the ranks parts of batches, and a layer is stateful."""
     if current() is None or not shards_batches():
         return

@@ -28,13 +28,13 @@ _KEPT = 1024  # batches: more than one rank reads ahead
 _FACTOR = 1_000_003  # makes the order of batches count
 
 
-def checksums(data: Any) -> dict[str, int]:
+def checksums(data: object) -> dict[str, int]:
     """Checksums of arrays (x, y, sample_weight): of all values of small ones, of rows all over large ones."""
     named = zip(("x", "y", "sample_weight"), keras.utils.unpack_x_y_sample_weight(data))
     return {f"checksum of {name}": _checksum(part) for name, part in named if part is not None}
 
 
-def _checksum(structure: Any) -> int:
+def _checksum(structure: object) -> int:
     leaves = tf.nest.flatten(keras.tree.flatten(structure), expand_composites=True)
     return functools.reduce(lambda crc, leaf: zlib.crc32(_sample(leaf), crc), leaves, 0)
 
@@ -66,7 +66,7 @@ class Digests:
             self._read = tf.Variable(0, dtype=tf.int64, trainable=False)
             self._running = tf.Variable(tf.zeros([_KEPT, 2], tf.int64), trainable=False)
 
-    def note(self, number: Any, batch: Any) -> None:
+    def note(self, number: tf.Tensor, batch: object) -> None:
         """In the pipeline, for each batch.
 
         Args:
@@ -110,7 +110,7 @@ class Digests:
             )
 
     @staticmethod
-    def _of_ranks(value: Any, what: str) -> Any:
+    def _of_ranks(value: tf.Tensor, what: str) -> Any:
         name = of_thread(f"keras.distribution.DataParallel ({what})")
         return ops.allgather(value[None], name=name).numpy()
 
@@ -133,7 +133,7 @@ def _digest(leaves: list[Any]) -> Any:
     return digest
 
 
-def _tensors(structure: Any) -> list[Any]:
+def _tensors(structure: object) -> list[Any]:
     """Without absent components."""
     leaves = tf.nest.flatten(structure, expand_composites=True)
     return [leaf for leaf in leaves if tf.is_tensor(leaf) and leaf.dtype not in (tf.variant, tf.resource)]

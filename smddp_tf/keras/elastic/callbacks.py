@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from smddp_tf.elastic.state import State
 from smddp_tf.keras._backend import keras
 
 
@@ -21,24 +22,24 @@ class CommitStateCallback(keras.callbacks.Callback):
 
     for_all_ranks = True
 
-    def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
+    def __init__(self, state: State, batches_per_commit: int = 1) -> None:
         super().__init__()
         self.state = state
         self.batches_per_commit = batches_per_commit
         self.batches_remaining = batches_per_commit
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         """Counts from zero: after a reset all ranks must commit at the same batches."""
         self.batches_remaining = self.batches_per_commit
 
-    def on_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Commits when a commit is due."""
         self.batches_remaining -= 1
         if self.batches_remaining == 0:
             self.state.commit()
             self.batches_remaining = self.batches_per_commit
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Commits. The count of batches continues."""
         self.state.commit()
 
@@ -54,27 +55,27 @@ class UpdateBatchStateCallback(keras.callbacks.Callback):
         state: the state to update. It must have been made with `batch=`.
     """
 
-    def __init__(self, state: Any) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__()
-        self.state = state
+        self.state: Any = state  # whose attributes are the program's
         self.steps_per_epoch: int | None = None
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         """Reads the number of steps again."""
         self.steps_per_epoch = None
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Sets `params["steps"]` to the batches that are left of this epoch, where their number is known."""
         if self.params.get("steps"):
             if self.steps_per_epoch is None:
                 self.steps_per_epoch = self.params["steps"]
             self.params["steps"] = self.steps_per_epoch - self.state.batch
 
-    def on_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Notes the number of the batch, as Keras counts: from 0 in every epoch and every `fit`."""
         self.state.batch = batch
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """The next epoch begins at its first batch."""
         self.state.batch = 0
 
@@ -96,17 +97,17 @@ class UpdateEpochStateCallback(keras.callbacks.Callback):
         self.initial_epoch = state.epoch
         self._first: int | None = None
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         """Records where training continues."""
         self.initial_epoch = self.state.epoch
         self._first = None
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Notes from where Keras counts."""
         if self._first is None:
             self._first = epoch
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Sets `state.epoch` to the epoch that comes next."""
         resumed_by_keras = self._first == self.initial_epoch
         self.state.epoch = (0 if resumed_by_keras else self.initial_epoch) + epoch + 1

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from smddp_tf.collectives.functions import broadcast_variables
 from smddp_tf.collectives.layouts import layout_of
+from smddp_tf.collectives.tensor_types import AnyOptimizer, AnyVariable
 from smddp_tf.elastic.state import ObjectState
 from smddp_tf.elastic.variables import check_fit, copies
 from smddp_tf.keras._backend import build_optimizer, optimizer_variables
@@ -38,7 +39,9 @@ class TensorFlowKerasState(ObjectState):
         ValueError: The model is not built, or there is no optimizer.
     """
 
-    def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
+    def __init__(
+        self, model: tf.keras.Model, optimizer: AnyOptimizer | None = None, backend: object = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         if not getattr(model, "built", True):
             raise ValueError(
@@ -87,7 +90,7 @@ class TensorFlowKerasState(ObjectState):
         ]
         return {"values": values, "attributes": super().to_disk()}
 
-    def from_disk(self, content: Any) -> None:
+    def from_disk(self, content: dict[str, Any]) -> None:
         """Takes over values and attributes. Raises ValueError when they are of another model."""
         variables = self._variables()
         check_fit(variables, content["values"])
@@ -137,10 +140,10 @@ class TensorFlowKerasState(ObjectState):
 class KerasState(TensorFlowKerasState):
     """`TensorFlowKerasState` under the name that `horovod.tensorflow.keras.elastic` has for it."""
 
-    def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
+    def __init__(self, model: tf.keras.Model, optimizer: AnyOptimizer | None = None, **kwargs: Any) -> None:
         super().__init__(model, optimizer, **kwargs)
 
 
-def _is_taken_over_by_rank_0(variable: Any, value: Any) -> bool:
+def _is_taken_over_by_rank_0(variable: AnyVariable, value: object) -> bool:
     """False for what each rank takes over itself: values of which it has a part, or that follow the content."""
     return layout_of(variable) is None and not isinstance(value, tuple)

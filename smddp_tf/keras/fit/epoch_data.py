@@ -16,6 +16,7 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import is_initialized, rank, size
 from smddp_tf.collectives.functions import allgather_object
 from smddp_tf.data.tf_datasets import without_autotune
+from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.uneven_batches import ERROR
 from smddp_tf.keras.data_parallel.global_batches import Part
 from smddp_tf.keras.data_parallel.same_data import Digests
@@ -26,7 +27,7 @@ from smddp_tf.keras.roles.step_hooks import StepHooks
 _ATTRIBUTE = "smddp_data"  # of Keras's iterators; Keras keeps that of the validation in `fit`, and reads it again
 
 
-def data_of(iterator: Any) -> EpochData | None:
+def data_of(iterator: object) -> EpochData | None:
     """The data of one of Keras's iterators; None where there is no iterator."""
     return getattr(iterator, _ATTRIBUTE, None)
 
@@ -150,7 +151,7 @@ class UnevenEpochs:
     """
 
     def __init__(
-        self, model: Any, data: EpochData, supply: Supply, steps: StepsPlan, mode: str, hooks: StepHooks
+        self, model: keras.Model, data: EpochData, supply: Supply, steps: StepsPlan, mode: str, hooks: StepHooks
     ) -> None:
         self._model = model
         self._data = data
@@ -253,7 +254,7 @@ class UnevenEpochs:
         )
 
 
-def _padding_batches(pairs: Any) -> Any:
+def _padding_batches(pairs: tf.data.Dataset) -> Any:
     """Returns the endless dataset of pairs (0.0, batch of zeros) with the element types of `pairs`.
 
     Dimensions that the types leave open, such as a batch size, are 1.
@@ -262,24 +263,24 @@ def _padding_batches(pairs: Any) -> Any:
     return tf.data.Dataset.from_tensors(0.0).repeat().map(lambda flag: (flag, zeros_of(spec)))
 
 
-def _padding_iterator(padding: Any) -> Any:
+def _padding_iterator(padding: tf.data.Dataset) -> Any:
     """Returns an iterator with no thread that tunes it: the end of such a thread can take TensorFlow seconds."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return iter(padding.with_options(options))
 
 
-def _with_flags(dataset: Any) -> Any:
+def _with_flags(dataset: tf.data.Dataset) -> Any:
     """Returns the pairs (1.0, batch) of `dataset`."""
     return tf.data.Dataset.zip((tf.data.Dataset.from_tensors(1.0).repeat(), dataset))
 
 
-def zeros_of(spec: Any) -> Any:
+def zeros_of(spec: object) -> Any:
     """A batch of zeros (or empty strings) of the given types: any structure that tf.data knows."""
     return tf.nest.map_structure(_zeros_of_leaf, spec)
 
 
-def _zeros_of_leaf(spec: Any) -> Any:
+def _zeros_of_leaf(spec: tf.TypeSpec) -> Any:
     if isinstance(spec, tf.RaggedTensorSpec):
         dense = tf.zeros(_closed(spec.shape), spec.dtype)
         return tf.RaggedTensor.from_tensor(dense, ragged_rank=spec.ragged_rank, row_splits_dtype=spec.row_splits_dtype)
@@ -292,5 +293,5 @@ def _zeros_of_leaf(spec: Any) -> Any:
     return None  # NoneTensorSpec: an absent component
 
 
-def _closed(shape: Any) -> Any:
+def _closed(shape: tf.TensorShape) -> Any:
     return [1 if size is None else size for size in shape] if shape.rank is not None else [1]

@@ -19,7 +19,7 @@ from smddp_tf.keras.roles.step_hooks import hooks_of
 _NAME = "hvd.evaluate"
 
 
-def evaluate(model: Any, x: Any = None, y: Any = None, *, return_dict: bool = False, **options: Any) -> Any:
+def evaluate(model: keras.Model, x: Any = None, y: Any = None, *, return_dict: bool = False, **options: Any) -> Any:
     """Evaluates the model on the data of all ranks together.
 
     Each rank passes its own part; parts may differ in size, and may be empty. The states of the metrics are added up
@@ -70,7 +70,7 @@ def evaluate(model: Any, x: Any = None, y: Any = None, *, return_dict: bool = Fa
     return logs if return_dict else model._flatten_metrics_in_order(logs)
 
 
-def _evaluate_part(model: Any, x: Any, y: Any, options: Any) -> tuple[dict[str, Any], float, EpochData | None]:
+def _evaluate_part(model: keras.Model, x: Any, y: Any, options: Any) -> tuple[dict[str, Any], float, EpochData | None]:
     """The results of this rank's part of the data, its number of samples, and what Keras's iterator has read."""
     plan, hooks = plan_of_evaluation(model), hooks_of(model, "test")
     before = float(hooks.samples)  # of a `fit` that counts already, and goes on where it was
@@ -86,7 +86,7 @@ def _evaluate_part(model: Any, x: Any, y: Any, options: Any) -> tuple[dict[str, 
             hooks.samples.assign(before)
 
 
-def _logs_without_data(model: Any, data: Any) -> dict[str, Any]:
+def _logs_without_data(model: keras.Model, data: Any) -> dict[str, Any]:
     """A rank without data has seen no batch, and metrics are made by the first: it gets one, and forgets it."""
     spec = data.dataset.element_spec
     batch = zeros_of(spec if data.part is None else spec[1])
@@ -96,7 +96,7 @@ def _logs_without_data(model: Any, data: Any) -> dict[str, Any]:
     return logs
 
 
-def _check_same_metrics(model: Any, logs: dict[str, Any]) -> None:
+def _check_same_metrics(model: keras.Model, logs: dict[str, Any]) -> None:
     states = [(each.name, [tuple(variable.shape) for variable in each.variables]) for each in exact_metrics(model)]
     mine = {"results": sorted(logs), "states": states}
     everybody = allgather_object(mine, name=of_thread(f"{_NAME} (which metrics)"))

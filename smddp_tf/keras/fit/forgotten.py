@@ -21,12 +21,12 @@ from smddp_tf.keras.roles.wrapping import optimizers_of
 _checked: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def is_meant_for_all_ranks(model: Any, callbacks: Iterable[Any]) -> bool:
+def is_meant_for_all_ranks(model: keras.Model, callbacks: Iterable[Any]) -> bool:
     """Has the user given callbacks that only make sense there, or broadcast the weights?"""
     return any(getattr(each, "for_all_ranks", False) for each in callbacks) or were_broadcast(model.trainable_variables)
 
 
-def watching(model: Any, callbacks: Iterable[Any]) -> list[Any]:
+def watching(model: keras.Model, callbacks: Iterable[Any]) -> list[Any]:
     """What watches a `fit` of a model that does not seem to reduce.
 
     Nothing where there are process sets: which ranks train together is then the user's to know.
@@ -54,7 +54,7 @@ class FirstStep(keras.callbacks.Callback):
         self._function: Any = None
         self._run = self._first_call  # one object, to be recognised
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Stands in for the train function, for one call."""
         if self._function is None and self.model not in _checked:
             _checked.add(self.model)
@@ -80,7 +80,7 @@ def _reductions() -> tuple[int, int, int]:
     return requests(), graph.count(), reduced_once.count()
 
 
-def _warn_of(model: Any, is_meant_for_all_ranks: bool) -> None:
+def _warn_of(model: keras.Model, is_meant_for_all_ranks: bool) -> None:
     if rank() != 0:
         return
     found = next(iter(optimizers_of(model)), None)

@@ -263,12 +263,12 @@ class Guard:
             )
 
 
-def compare_evaluated(model: Any, data: EpochData | None) -> None:
+def compare_evaluated(model: keras.Model, data: EpochData | None) -> None:
     """Under a distribution: compares the batches that the ranks have evaluated; all call it together."""
     if data is not None and data.digests is not None:
         data.digests.compare(not data.steps_per_epoch and not model.stop_evaluating)
 
 
-def _waits_for_batches(callback: Any) -> bool:
+def _waits_for_batches(callback: keras.callbacks.Callback) -> bool:
     """Does it make Keras wait for each batch's metrics? What does not, in later versions, is marked as `async_safe`."""
     return looks_at_batches(callback) and not getattr(callback, "async_safe", False)

@@ -110,7 +110,7 @@ def _of_all_ranks(part: Any, name: str) -> Any:
     return np.concatenate(parts) if isinstance(part, np.ndarray) else tf.concat(parts, 0)
 
 
-def _is_worth_sharing(data: Any, arguments: dict[str, Any]) -> bool:
+def _is_worth_sharing(data: object, arguments: dict[str, Any]) -> bool:
     """Has every rank all rows and something to do, and may ranks make different numbers of steps?"""
     model = arguments["self"]
     shards = shards_batches() and not any(map(layout_of, model.variables)) and stateful_layer(model) is None

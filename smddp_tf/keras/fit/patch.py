@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from smddp_tf.basics import is_initialized
@@ -36,7 +36,7 @@ def guard_fit() -> None:
     patches.take_over_fit(_guarding)
 
 
-def _guarding(plain_fit: Any) -> Any:
+def _guarding(plain_fit: Callable[..., Any]) -> Any:
     signature = inspect.signature(plain_fit)
 
     @functools.wraps(plain_fit)
@@ -56,7 +56,7 @@ def _guarding(plain_fit: Any) -> Any:
     return fit
 
 
-def _fit(plain_fit: Any, bound: inspect.BoundArguments, plan: TrainerPlan) -> Any:
+def _fit(plain_fit: Callable[..., Any], bound: inspect.BoundArguments, plan: TrainerPlan) -> Any:
     if not plan.is_guarded or not plan.reduces:
         # TensorBoard may be on one rank only, and the ranks do not tell each other here.
         on_all = [c for c in plan.callbacks if not (plan.has_others and isinstance(c, keras.callbacks.TensorBoard))]

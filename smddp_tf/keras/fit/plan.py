@@ -138,7 +138,7 @@ def preparing(plain_init: Callable[..., None]) -> Any:
     return __init__
 
 
-def plan_of_evaluation(model: Any) -> TrainerPlan:
+def plan_of_evaluation(model: keras.Model) -> TrainerPlan:
     """The plan of an `hvd.evaluate`, in which every rank evaluates a part of the data."""
     return TrainerPlan(model, {}, distribution=current())
 

@@ -25,7 +25,7 @@ _warned: weakref.WeakSet[Any] = weakref.WeakSet()
 _differ: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
-def first_difference(model: Any) -> Any:
+def first_difference(model: tf.keras.Model) -> Any:
     """Returns the path of the first variable that differs between ranks and a rank that differs from rank 0; or None.
 
     Compares a checksum for each variable, over a sample of its values. Equal ranks exchange one number each; only if
@@ -43,7 +43,7 @@ def first_difference(model: Any) -> Any:
     return max(of_ranks[0][0], of_ranks[other][0], key=len)[place], other
 
 
-def compared(model: Any) -> list[Any]:
+def compared(model: tf.keras.Model) -> list[Any]:
     """The variables that reductions keep equal: trainable ones and the optimizer's.
 
     Statistics, metrics, random states, scales of float8 layers, local variables, parts of an optimizer's state and
@@ -56,7 +56,7 @@ def compared(model: Any) -> list[Any]:
     return [variable for variable in variables if id(variable) not in own and layout_of(variable) is None]
 
 
-def look(model: Any) -> None:
+def look(model: tf.keras.Model) -> None:
     """Compares the ranks' weights after the first step of a `fit`. The warning is left for the second step.
 
     A `fit` of one step trains nothing yet: scripts, such as Horovod's elastic examples, use it to have variables made
@@ -69,7 +69,7 @@ def look(model: Any) -> None:
             warn_if_different(model)
 
 
-def warn_if_different(model: Any) -> None:
+def warn_if_different(model: tf.keras.Model) -> None:
     """Warns on rank 0 of what `look` has found, once for each model."""
     difference = _differ.pop(model, None)
     if difference is None or model in _warned:
@@ -84,7 +84,7 @@ def warn_if_different(model: Any) -> None:
         )
 
 
-def _checksum(variable: Any) -> Any:
+def _checksum(variable: tf.Variable | tf.keras.Variable) -> Any:
     values = tf.reshape(tf.convert_to_tensor(variable), [-1])
     count = int(values.shape[0])
     sample = values[:: max(1, count // _MAX_VALUES)].numpy() if count else np.empty(0)

@@ -33,7 +33,7 @@ class Stopping:
             whether this rank needs it.
     """
 
-    def __init__(self, model: Any, callbacks: Iterable[Any]) -> None:
+    def __init__(self, model: keras.Model, callbacks: Iterable[Any]) -> None:
         callbacks = list(callbacks)
         self._model = model
         self._agreeing = [callback for callback in callbacks if hasattr(callback, "preempted")]
@@ -61,7 +61,7 @@ class Stopping:
         return self._wanted or bool(self._model.stop_training)
 
 
-def looks_at_batches(callback: Any) -> bool:
+def looks_at_batches(callback: keras.callbacks.Callback) -> bool:
     """Has it hooks around the batches of training?"""
     base = keras.callbacks.Callback
     return any(
@@ -70,7 +70,7 @@ def looks_at_batches(callback: Any) -> bool:
     )
 
 
-def _may_stop(callback: Any) -> bool:
+def _may_stop(callback: keras.callbacks.Callback) -> bool:
     """Could it stop training at a batch? Whoever never does can say `stops_training = False`."""
     origin = type(callback).__module__.split(".")[0]
     if origin == "smddp_tf" or not looks_at_batches(callback):
@@ -115,7 +115,7 @@ class CallbackFacts(NamedTuple):
     writes: Any
 
 
-def flat(callbacks: Any) -> list[Any]:
+def flat(callbacks: object) -> list[Any]:
     """The callbacks given to `fit`, in whatever form."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         return list(callbacks.callbacks)
@@ -159,7 +159,7 @@ def agreed(of_ranks: Sequence[CallbackFacts]) -> CallbackFacts:
     return any_of._replace(set_state=differ, writes={})
 
 
-def _path_of(callback: Any) -> str | None:
+def _path_of(callback: keras.callbacks.Callback) -> str | None:
     """What it writes on every rank that has it."""
     path = getattr(callback, _WRITES_TO.get(type(callback).__name__, ""), None)
     return os.path.abspath(path) if isinstance(path, (str, os.PathLike)) and "://" not in str(path) else None
@@ -177,13 +177,13 @@ def _warn_of_shared_files(of_ranks: Sequence[dict[tuple[int, str], str]]) -> Non
             )
 
 
-def _may_set_state(callback: Any) -> bool:
+def _may_set_state(callback: keras.callbacks.Callback) -> bool:
     if hasattr(callback, "for_all_ranks") or type(callback) is keras.callbacks.Callback:
         return False
     return type(callback).__name__ not in _ONLY_READ or not type(callback).__module__.startswith("keras.")
 
 
-def counts_samples(callback: Any) -> bool:
+def counts_samples(callback: keras.callbacks.Callback) -> bool:
     """Does it weigh by samples?"""
     return getattr(callback, "counts_samples", False)
 
@@ -195,5 +195,5 @@ def name_learning_rate(callbacks: Iterable[Any], as_keras: bool) -> None:
             callback.rate_name = "learning_rate" if as_keras else "lr"
 
 
-def _name_of(callback: Any) -> str:
+def _name_of(callback: keras.callbacks.Callback) -> str:
     return getattr(callback, "name_of_wrapped", type(callback).__name__)

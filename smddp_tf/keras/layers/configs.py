@@ -92,7 +92,7 @@ class FeatureConfig:
         return cls(**{**config, "table": keras.saving.deserialize_keras_object(config["table"])})
 
 
-def feature_of(config: Any, tables: dict[str, TableConfig]) -> FeatureConfig:
+def feature_of(config: FeatureConfig, tables: dict[str, TableConfig]) -> FeatureConfig:
     """Returns our copy of one of our configurations, or of keras_rs's, whose attributes have the same names.
 
     Args:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from smddp_tf.basics import is_initialized, rank, size
 from smddp_tf.collectives import graph
 from smddp_tf.collectives.layouts import identity, layout_of, mark
+from smddp_tf.collectives.tensor_types import TensorLike
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.layers.configs import FeatureConfig, TableConfig, feature_of
 from smddp_tf.keras.layers.exchange import IdCheck, exchanged, local_rows
@@ -21,19 +22,19 @@ from smddp_tf.keras.saving.cut_tables import cut, save_whole_tables, together, w
 class _Structure:
     """The nest of features, which Keras does not look into; `flat` is in the order of `tree.flatten`."""
 
-    def __init__(self, configs: Any) -> None:
+    def __init__(self, configs: object) -> None:
         tables: dict[str, TableConfig] = {}
         self.flat: list[FeatureConfig] = [feature_of(config, tables) for config in keras.tree.flatten(configs)]
         self.nest = keras.tree.pack_sequence_as(configs, self.flat)
         self.tables = list(tables.values())
         self.layouts: list[Layout] = []
 
-    def flattened(self, values: Any) -> list[Any]:
+    def flattened(self, values: object) -> list[Any]:
         flat: list[Any] = []
         keras.tree.map_structure_up_to(self.nest, lambda _, value: flat.append(value), self.nest, values)
         return flat
 
-    def packed(self, values: Any) -> Any:
+    def packed(self, values: object) -> Any:
         return keras.tree.pack_sequence_as(self.nest, values)
 
 
@@ -74,7 +75,7 @@ class DistributedEmbedding(keras.layers.Layer):
     saves_together = True  # see `cut_tables.py`
 
     def __init__(
-        self, feature_configs: Any, *, table_stacking: Any = "auto", update_stats: bool = False, **kwargs: Any
+        self, feature_configs: object, *, table_stacking: object = "auto", update_stats: bool = False, **kwargs: Any
     ) -> None:
         needs_keras_3("DistributedEmbedding")
         del table_stacking, update_stats
@@ -84,7 +85,7 @@ class DistributedEmbedding(keras.layers.Layer):
         self._parts: list[Any] = []
         save_whole_tables()
 
-    def build(self, input_shapes: Any) -> None:
+    def build(self, input_shapes: object) -> None:
         """Makes this rank's part of each table; rank 0 prints what each rank holds."""
         ranks, me = (size(), rank()) if is_initialized() else (1, 0)
         tables, itemsize = self._structure.tables, tf.as_dtype(self.variable_dtype).size
@@ -100,7 +101,7 @@ class DistributedEmbedding(keras.layers.Layer):
         if ranks > 1 and me == 0:
             print(f"{self.name}:\n{described([table.name for table in tables], layouts, itemsize)}", flush=True)
 
-    def call(self, inputs: Any, weights: Any = None) -> Any:
+    def call(self, inputs: object, weights: object = None) -> Any:
         """Looks the features up.
 
         Args:
@@ -163,7 +164,7 @@ class DistributedEmbedding(keras.layers.Layer):
                 "received beforehand. Received: jit_compile=True. Leave it out."
             )
 
-    def compute_output_spec(self, inputs: Any, weights: Any = None) -> Any:
+    def compute_output_spec(self, inputs: object, weights: object = None) -> Any:
         """Shapes and dtypes of what `call` returns."""
         pairs = zip(self._structure.flattened(inputs), self._structure.flat)
         return self._structure.packed(
@@ -196,7 +197,7 @@ class DistributedEmbedding(keras.layers.Layer):
         return cls(**{**config, "feature_configs": features})
 
 
-def _integers(ids: Any) -> Any:
+def _integers(ids: TensorLike | tf.RaggedTensor) -> tf.Tensor | tf.RaggedTensor:
     """Ids as int64, of rank 1 or 2; ragged ones stay ragged."""
     ids = tf.cast(ids if isinstance(ids, tf.RaggedTensor) else tf.convert_to_tensor(ids), tf.int64)
     if ids.shape.rank not in (1, 2):
@@ -204,11 +205,11 @@ def _integers(ids: Any) -> Any:
     return ids
 
 
-def _values(tensor: Any) -> Any:
+def _values(tensor: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
     return tensor.flat_values if isinstance(tensor, tf.RaggedTensor) else tensor
 
 
-def _combined(ids: Any, rows: Any, weights: Any, combiner: str) -> Any:
+def _combined(ids: Any, rows: tf.Tensor, weights: Any, combiner: str) -> tf.Tensor:
     """Combines the rows of each sample.
 
     Args:
@@ -224,7 +225,7 @@ def _combined(ids: Any, rows: Any, weights: Any, combiner: str) -> Any:
     if ids.shape.rank == 1:
         return rows * flat if combiner == "sum" else rows  # the mean of one row is that row
 
-    def add_up(values: Any) -> Any:
+    def add_up(values: tf.Tensor) -> tf.Tensor:
         if isinstance(ids, tf.RaggedTensor):
             return tf.reduce_sum(ids.with_flat_values(values), axis=1)
         return tf.reduce_sum(tf.reshape(values, tf.concat([tf.shape(ids), tf.shape(values)[1:]], 0)), axis=1)
@@ -235,7 +236,7 @@ def _combined(ids: Any, rows: Any, weights: Any, combiner: str) -> Any:
     return tf.math.divide_no_nan(total, add_up(flat) if combiner == "mean" else tf.sqrt(add_up(flat * flat)))
 
 
-def _received(rows: Any) -> Any:
+def _received(rows: tf.Tensor) -> tf.Tensor:
     """Rows from other ranks: while this rank has no data of its own, their owners get zeros for their gradients."""
     active = running.here.active
     return rows if active is None else active.contributing(rows)

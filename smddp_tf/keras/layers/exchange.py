@@ -39,7 +39,7 @@ class IdCheck:
         found = tf.stack([first + 1, tf.where(lowest < 0, lowest, highest)[first]])
         self.found = tf.where(tf.reduce_any(wrong), found, tf.zeros_like(found))
 
-    def refuse(self, of_ranks: Any) -> Any:
+    def refuse(self, of_ranks: tf.Tensor) -> tf.Operation:
         """The op that raises an InvalidArgumentError where `of_ranks`, the `found` of each rank, has something."""
         worst = tf.argmax(of_ranks[:, 0])
         feature = tf.maximum(of_ranks[worst, 0] - 1, 0)
@@ -52,7 +52,7 @@ class IdCheck:
         return tf.debugging.Assert(tf.reduce_all(tf.equal(of_ranks[:, 0], 0)), [tf.strings.join(said)])
 
 
-def local_rows(table: Any, ids: Any, dtype: Any) -> Any:
+def local_rows(table: tf.Variable, ids: tf.Tensor, dtype: tf.DType | str) -> tf.Tensor:
     """Rows of a part, cast to `dtype`; the gradient has each row once.
 
     Args:
@@ -118,7 +118,7 @@ class _Route(NamedTuple):
     places: list[Any]
 
     @classmethod
-    def of(cls, layout: Layout, ids: Any) -> _Route:
+    def of(cls, layout: Layout, ids: tf.Tensor) -> _Route:
         """The route of `ids`."""
         if layout.placement == "row_wise":
             owners = tf.cast(ids % layout.ranks, tf.int32)

@@ -22,7 +22,7 @@ def initial_part(initializer: Any, layout: Layout, rank: int) -> Callable[..., A
     """
     initializer = keras.initializers.get(initializer)
 
-    def draw(shape: Any, dtype: Any = None) -> Any:
+    def draw(shape: tuple[int, ...], dtype: str | None = None) -> tf.Tensor:
         rows, columns = layout.part(rank)
         if not layout.is_cut or 0 in layout.shape(rank):
             return initializer(shape, dtype=dtype)

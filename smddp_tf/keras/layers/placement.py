@@ -70,7 +70,7 @@ class Layout(NamedTuple):
         rows, columns = self.shape(rank)
         return value[:rows, :columns]
 
-    def put(self, whole: Any, rank: int, elements: Any) -> None:
+    def put(self, whole: np.ndarray, rank: int, elements: np.ndarray) -> None:
         """Writes the elements that `rank` has sent into the array `whole`."""
         whole[self.part(rank)] = elements.reshape(self.shape(rank))
 

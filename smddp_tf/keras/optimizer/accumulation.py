@@ -128,14 +128,14 @@ class Passes:
         """What this rank has added up since the last update, and from how many calls; made by the first call."""
         return [] if self._done is None else [self._done, *(kept for _, kept in self._sums.values())]
 
-    def _sum_for(self, variable: Any, dtype: tf.DType) -> tf.Variable:
+    def _sum_for(self, variable: tf.Variable | keras.Variable, dtype: tf.DType) -> tf.Variable:
         if id(variable) not in self._sums:
             with tf.init_scope():
                 zeros = tf.zeros(variable.shape, tf.float32 if dtype in _NARROW else dtype)
                 self._sums[id(variable)] = variable, tf.Variable(zeros, trainable=False, name="passes_sum")
         return self._sums[id(variable)][1]
 
-    def _handed_on(self, total: Any, grad: Any, variable: Any) -> Any:
+    def _handed_on(self, total: tf.Tensor, grad: tf.Tensor | None, variable: tf.Variable | keras.Variable) -> Any:
         if grad is None:
             return None
         if self.average_aggregated_gradients and not stays_local(variable):
@@ -143,7 +143,7 @@ class Passes:
         return tf.identity(tf.cast(total, grad.dtype))  # Keras needs all tensors from the branch's own graph
 
 
-def _combined(grad: Any, kept: Any, variable: Any) -> Any:
+def _combined(grad: tf.Tensor | None, kept: tf.Tensor, variable: tf.Variable | keras.Variable) -> Any:
     """The sum so far; of values that overwrite their variable the largest, as Keras does."""
     if grad is None:
         return None
@@ -162,7 +162,7 @@ class KerasWindow:
         scaled: the `LossScaleOptimizer`, built.
     """
 
-    def __init__(self, scaled: Any) -> None:
+    def __init__(self, scaled: keras.optimizers.Optimizer) -> None:
         self._scaled = scaled
         self._inner = innermost(scaled)
 
@@ -194,11 +194,11 @@ class KerasWindow:
 
         tf.cond(tf.equal((iterations + 1) % steps, 0), finish, keep)
 
-    def _unscaled(self, grad: Any, variable: Any) -> Any:
+    def _unscaled(self, grad: tf.Tensor | None, variable: keras.Variable) -> Any:
         skipped = grad is None or stays_local(variable)
         return grad if skipped else keras.ops.divide(grad, self._scaled.dynamic_scale)
 
-    def _moved_out(self, grad: Any, variable: Any) -> Any:
+    def _moved_out(self, grad: tf.Tensor | None, variable: keras.Variable) -> Any:
         """The scaled sum of all passes. Keras will find its accumulator empty and take this for the sum."""
         if grad is None or stays_local(variable):
             return None if grad is None else tf.identity(grad)  # as in `Passes`

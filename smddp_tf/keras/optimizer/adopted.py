@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from smddp_tf.gradients.options import ReduceOptions
@@ -17,7 +17,7 @@ from smddp_tf.keras.roles.step_hooks import hooks_of
 from smddp_tf.keras.roles.wrapping import detach_reducer, optimizers_of, reducer_on, reduces
 
 
-def follow_distribution(model: Any) -> None:
+def follow_distribution(model: keras.Model) -> None:
     """Makes the optimizers of a model reduce under a distribution; those that only did for that stop without one.
 
     Optimizers that the user has wrapped reduce as they did.
@@ -34,7 +34,7 @@ def follow_distribution(model: Any) -> None:
             hooks_of(model, "train").drop_function(model)
 
 
-def adopt(optimizer: Any) -> bool:
+def adopt(optimizer: keras.optimizers.Optimizer) -> bool:
     """Makes an optimizer reduce, if there is a distribution and nobody else reduces; returns whether it had to."""
     if current() is None or reduces(optimizer) or is_updating():
         return False
@@ -49,9 +49,9 @@ def adopt_at_first_step() -> None:
     patches.replace(patch_table.APPLY, _adopting, of=keras.optimizers.Optimizer)
 
 
-def _adopting(plain_apply: Any) -> Any:
+def _adopting(plain_apply: Callable[..., Any]) -> Any:
     @functools.wraps(plain_apply)
-    def apply(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
+    def apply(self: Any, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> Any:
         own_class = type(self)
         if not adopt(self):
             return plain_apply(self, grads, trainable_variables)

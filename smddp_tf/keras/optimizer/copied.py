@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from smddp_tf.collectives.tensor_types import AnyOptimizer
 from smddp_tf.keras._backend import LEGACY, keras, optimizer_variables
 from smddp_tf.keras.roles.optimizers import innermost, iterations_of
 
@@ -18,7 +19,7 @@ _UNREAD = "_self_unconditional_deferred_dependencies"  # where TensorFlow keeps 
 _PLAIN = (bool, bytes, float, int, str, type(None))
 
 
-def copy_of(optimizer: Any) -> Any:
+def copy_of(optimizer: AnyOptimizer) -> AnyOptimizer:
     """An optimizer of the same class, with variables of its own that have the same values.
 
     It is made from the configuration. What that lacks is taken from the given object: its state, other hyperparameters
@@ -48,7 +49,7 @@ def copy_of(optimizer: Any) -> Any:
     return copied
 
 
-def _refuse_unread(optimizer: Any) -> None:
+def _refuse_unread(optimizer: AnyOptimizer) -> None:
     is_built = any(getattr(optimizer, name, False) for name in ("built", "_built", "_weights"))
     unread = [getattr(each, _UNREAD, None) for each in (optimizer, *vars(optimizer).values())]
     if any(unread) and not is_built:
@@ -59,7 +60,7 @@ def _refuse_unread(optimizer: Any) -> None:
         )
 
 
-def _has_values(optimizer: Any) -> bool:
+def _has_values(optimizer: AnyOptimizer) -> bool:
     """Whether values can be read. To be called in `tf.init_scope`.
 
     Not in a graph of TensorFlow 1, whose variables are symbolic, and not in the trace of the function that has made the
@@ -70,7 +71,7 @@ def _has_values(optimizer: Any) -> bool:
     return tf.executing_eagerly() and bool(counter.value.is_initialized())
 
 
-def _made_anew(optimizer: Any) -> Any:
+def _made_anew(optimizer: AnyOptimizer) -> AnyOptimizer:
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None:
         config = {name: value for name, value in optimizer.get_config().items() if name != "inner_optimizer"}
@@ -94,7 +95,7 @@ def _made_anew(optimizer: Any) -> Any:
         return copied
 
 
-def _copies(optimizer: Any, copied: Any) -> dict[int, Any]:
+def _copies(optimizer: AnyOptimizer, copied: AnyOptimizer) -> dict[int, Any]:
     """The variables that stand for an optimizer's own, by the ids of those."""
     theirs, ours = optimizer_variables(optimizer), optimizer_variables(copied)
     own = {id(their): our for their, our in zip(theirs, ours)}
@@ -107,7 +108,7 @@ def _copies(optimizer: Any, copied: Any) -> dict[int, Any]:
     return own
 
 
-def _is_carried(name: str, value: Any, copied: Any, own: dict[int, Any]) -> bool:
+def _is_carried(name: str, value: object, copied: AnyOptimizer, own: dict[int, Any]) -> bool:
     """Whether an attribute is taken over: not where making the copy has made what belongs there."""
     if name not in vars(copied) or (LEGACY and id(value) in own):
         return True
@@ -116,7 +117,7 @@ def _is_carried(name: str, value: Any, copied: Any, own: dict[int, Any]) -> bool
     return isinstance(value, _PLAIN) or (callable(value) and not isinstance(value, types.MethodType))
 
 
-def _replaced(value: Any, own: dict[int, Any], optimizer: Any, copied: Any) -> Any:
+def _replaced(value: object, own: dict[int, Any], optimizer: AnyOptimizer, copied: AnyOptimizer) -> Any:
     """The value for the copy: containers are made anew, and what belongs to the optimizer is the copy's."""
     again: Callable[[Any], Any] = lambda each: _replaced(each, own, optimizer, copied)  # noqa: E731
     if isinstance(value, types.MethodType) and value.__self__ is optimizer:
@@ -130,7 +131,7 @@ def _replaced(value: Any, own: dict[int, Any], optimizer: Any, copied: Any) -> A
     return own.get(id(value), value)
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def _leaves(value: object) -> Iterator[Any]:
     if isinstance(value, (dict, list, tuple)):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _leaves(each)
@@ -138,11 +139,11 @@ def _leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _belongs_to_one(value: Any) -> bool:
+def _belongs_to_one(value: object) -> bool:
     return _is_variable(value) or isinstance(value, types.MethodType)
 
 
-def _is_variable(value: Any) -> bool:
+def _is_variable(value: object) -> bool:
     return isinstance(value, tf.Variable) or (not LEGACY and isinstance(value, keras.Variable))
 
 

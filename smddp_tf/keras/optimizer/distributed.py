@@ -7,7 +7,7 @@ from typing import Any
 from smddp_tf.basics import is_initialized
 from smddp_tf.collectives import graph
 from smddp_tf.collectives.reduce_op import Average
-from smddp_tf.compression import Compression
+from smddp_tf.compression import AnyCompressor, Compression
 from smddp_tf.gradients.local_sources import layers_in
 from smddp_tf.gradients.options import ReduceOptions
 from smddp_tf.keras._backend import LEGACY, keras, needs_keras_3
@@ -27,11 +27,11 @@ prepare_by(reduce_before_finite_check)
 
 @graph.no_autograph
 def DistributedOptimizer(
-    optimizer: Any,
+    optimizer: keras.optimizers.Optimizer,
     name: str | None = None,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: AnyCompressor = Compression.none,
     sparse_as_dense: bool = False,
     gradient_predivide_factor: float = 1.0,
     op: int = Average,
@@ -108,7 +108,7 @@ def DistributedOptimizer(
     return distribute(optimizer, ReduceOptions.of(locals()), copies=True)
 
 
-def distribute(optimizer: Any, settings: ReduceOptions, copies: bool) -> Any:
+def distribute(optimizer: keras.optimizers.Optimizer, settings: ReduceOptions, copies: bool) -> Any:
     """Makes an optimizer reduce.
 
     Args:
@@ -129,11 +129,11 @@ def distribute(optimizer: Any, settings: ReduceOptions, copies: bool) -> Any:
 
 @graph.no_autograph
 def PartialDistributedOptimizer(
-    optimizer: Any,
+    optimizer: keras.optimizers.Optimizer,
     name: str | None = None,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: AnyCompressor = Compression.none,
     sparse_as_dense: bool = False,
     gradient_predivide_factor: float = 1.0,
     op: int = Average,
@@ -183,7 +183,7 @@ def _checked_partition(settings: ReduceOptions) -> ReduceOptions:
     return settings._replace(sparse_as_dense=True)
 
 
-def _check_accumulates_once(optimizer: Any, passes: int) -> None:
+def _check_accumulates_once(optimizer: keras.optimizers.Optimizer, passes: int) -> None:
     steps = innermost(optimizer).gradient_accumulation_steps
     if passes > 1 and steps:
         raise ValueError(
@@ -192,7 +192,7 @@ def _check_accumulates_once(optimizer: Any, passes: int) -> None:
         )
 
 
-def _check_optimizer(optimizer: Any) -> None:
+def _check_optimizer(optimizer: object) -> None:
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         what_to_do = advice(
             optimizer,

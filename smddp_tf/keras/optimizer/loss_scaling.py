@@ -87,7 +87,7 @@ def _pickled(plain_reduce: Any) -> Any:
 def _copied(plain_reduce: Any) -> Any:
     """`__copy__` and `__deepcopy__`: the same in one process, where local variables stay local."""
 
-    def __deepcopy__(self: Any, memo: Any = None) -> Any:
+    def __deepcopy__(self: Any, memo: dict[int, Any] | None = None) -> Any:
         rebuild, arguments = plain_reduce(self)
         if not _is_around_ours(self):
             return rebuild(*arguments)

@@ -171,7 +171,7 @@ def _allreduce_grads(
     return list(reducer.over_ranks(vars, reducer.sharded())(list(grads), list(vars)))
 
 
-def register_local_var(self: Any, var: Any) -> None:
+def register_local_var(self: Any, var: object) -> None:
     """Keeps the gradients of a variable on this rank. Call it before training, or before `_allreduce` reduces."""
     reducer_of(self).local.add(var)
 

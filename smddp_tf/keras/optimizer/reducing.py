@@ -51,7 +51,7 @@ def attach(
     return reducer
 
 
-def _cut_state(optimizer: Any, state: ShardedState) -> None:
+def _cut_state(optimizer: keras.optimizers.Optimizer, state: ShardedState) -> None:
     """Builds an optimizer anew for parts, and gives it its part of the state that it has."""
     values, variables = optimizer.variables, list(optimizer._trainable_variables)
     own = len(unwrapped(type(optimizer)).from_config(optimizer.get_config()).variables)
@@ -64,7 +64,7 @@ def _cut_state(optimizer: Any, state: ShardedState) -> None:
         variable.assign(cut(variable, value.numpy()) if whole else value)
 
 
-def wrap_class(optimizer_class: Any, settings: ReduceOptions | None = None) -> Any:
+def wrap_class(optimizer_class: type, settings: ReduceOptions | None = None) -> Any:
     """Returns the subclass of `optimizer_class` that reduces gradients; it saves under the name of `optimizer_class`.
 
     A wrapped class is returned as it is, unless `settings` say how to reduce.
@@ -158,7 +158,7 @@ def _sharded_members_for(optimizer_class: Any) -> dict[str, Any]:
             return state.clipped(self, grads, functools.partial(optimizer_class._clip_gradients, self))
         return whole["_clip_gradients"](self, grads)
 
-    def _use_weight_decay(self: Any, variable: Any) -> Any:
+    def _use_weight_decay(self: Any, variable: keras.Variable) -> Any:
         state = _sharded(self)
         return optimizer_class._use_weight_decay(self, variable if state is None else state.whole_of(variable))
 
@@ -196,13 +196,13 @@ def _sharded_members_for(optimizer_class: Any) -> dict[str, Any]:
     }
 
 
-def _sharded(optimizer: Any) -> ShardedState | None:
+def _sharded(optimizer: keras.optimizers.Optimizer) -> ShardedState | None:
     """What is cut of the optimizer's state. A `LossScaleOptimizer` has nothing to cut; the one inside has."""
     reducer = reducer_of(optimizer)
     return reducer.sharded() if reducer.inner is optimizer else None
 
 
-def _module_in_saved_files(optimizer_class: Any) -> str:
+def _module_in_saved_files(optimizer_class: type) -> str:
     """Keras looks its own classes up as `keras.optimizers.<name>`, and everybody else's in their module."""
     is_built_in = getattr(keras.optimizers, optimizer_class.__name__, None) is optimizer_class
     return "keras.optimizers" if is_built_in else optimizer_class.__module__

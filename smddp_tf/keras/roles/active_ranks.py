@@ -22,6 +22,7 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf.collectives import graph, ops, run_time_values
 from smddp_tf.collectives.layouts import layout_of
 from smddp_tf.collectives.reduce_op import Average, Sum
+from smddp_tf.collectives.tensor_types import AnyOptimizer, AnyVariable, Gradient
 from smddp_tf.gradients.reducer import GradientReducer
 from smddp_tf.process_sets import ProcessSet
 
@@ -43,13 +44,13 @@ class ActiveRanks:
             self.by_rows = tf.Variable(False, trainable=False)
             self._unit = _variable(1.0)  # a usual flag, so that products with gradients are usual
 
-    def begin_step(self, flag: Any) -> None:
+    def begin_step(self, flag: tf.Tensor) -> None:
         knows_usual = tf.convert_to_tensor(self.by_rows) & (self.count > 0.0)
         self._unit.assign(tf.where(knows_usual, self.count / _float64(run_time_values.size()), _float64(1)))
         self.flag.assign(_float64(flag))
         self.count.assign(-1.0)
 
-    def is_active(self) -> Any:
+    def is_active(self) -> tf.Tensor:
         """Boolean scalar: has this rank data?"""
         return tf.convert_to_tensor(self.flag) > 0.5
 
@@ -71,15 +72,15 @@ class ActiveRanks:
         share = tf.where(self.by_rows, tf.math.divide_no_nan(size, self.count), _float64(1))
         return self._weighted(grads, variables, self.flag * share, self._unit * share)
 
-    def flag_of_pass(self) -> Any:
+    def flag_of_pass(self) -> tf.Tensor:
         """What a pass adds to the window; see `Window`."""
         return tf.where(self.by_rows, _float64(1), self.flag)
 
-    def contributing(self, tensor: Any) -> Any:
+    def contributing(self, tensor: tf.Tensor) -> tf.Tensor:
         """Returns `tensor`, whose gradient goes to another rank: it is multiplied by this rank's weight."""
         return _weighted_backward(tensor, self.flag / self._unit)
 
-    def receiving(self, tensor: Any) -> Any:
+    def receiving(self, tensor: tf.Tensor) -> tf.Tensor:
         """Returns `tensor`, whose gradient comes from all ranks' `contributing`: `masked` will not weight it again."""
         return _weighted_backward(tensor, tf.math.divide_no_nan(tf.convert_to_tensor(self._unit), self.flag))
 
@@ -129,7 +130,7 @@ class ActiveRanks:
             for grad, variable in zip(grads, variables)
         ]
 
-    def _masked(self, weight: Any, grad: Any) -> Any:
+    def _masked(self, weight: tf.Tensor, grad: Gradient) -> Gradient:
         if grad is None:
             return None
         if not isinstance(grad, tf.IndexedSlices):
@@ -141,7 +142,7 @@ class ActiveRanks:
             values, indices = values[:kept], indices[:kept]
         return tf.IndexedSlices(values, indices, grad.dense_shape)
 
-    def is_valid(self) -> Any:
+    def is_valid(self) -> tf.Tensor:
         """Boolean scalar: enough ranks are active in this step."""
         return tf.convert_to_tensor(self.count) >= tf.convert_to_tensor(self.needed)
 
@@ -153,7 +154,7 @@ class Window:
         with tf.init_scope():
             self._active, self._passes = (_variable(0.0) for _ in range(2))
 
-    def add(self, flag: Any) -> None:
+    def add(self, flag: tf.Tensor) -> None:
         self._active.assign_add(flag)
         self._passes.assign_add(_float64(1))
 
@@ -171,11 +172,13 @@ def process_wide() -> ActiveRanks:
     return ActiveRanks()
 
 
-def unless_skipped(active: ActiveRanks, optimizer: Any, trainable_variables: Any, update: Callable[[], Any]) -> Any:
+def unless_skipped(
+    active: ActiveRanks, optimizer: AnyOptimizer, variables: Sequence[AnyVariable] | None, update: Callable[[], object]
+) -> tf.Variable:
     """Runs `update`, which applies reduced gradients, unless the step turned out to be one to skip."""
-    if not optimizer.built and trainable_variables is not None:
+    if not optimizer.built and variables is not None:
         with tf.init_scope():
-            optimizer.build(list(trainable_variables))
+            optimizer.build(list(variables))
 
     def run() -> bool:
         update()
@@ -185,7 +188,7 @@ def unless_skipped(active: ActiveRanks, optimizer: Any, trainable_variables: Any
     return optimizer.iterations
 
 
-def _size_of(process_set: ProcessSet) -> Any:
+def _size_of(process_set: ProcessSet) -> tf.Tensor:
     """The number of ranks of the set, as float64; 1 outside of it, where nothing is reduced."""
     if not process_set.included():
         return _float64(1)
@@ -197,27 +200,27 @@ def _variable(value: float) -> tf.Variable:
     return tf.Variable(value, dtype=tf.float64, trainable=False)
 
 
-def _float64(number: Any) -> Any:
+def _float64(number: tf.Tensor | tf.Variable | float) -> tf.Tensor:
     """Float64 throughout, as a quotient that float32 rounds is an error of 1e-8 in gradients of float64."""
     return tf.cast(number, tf.float64)
 
 
-def _weighted_backward(tensor: Any, weight: Any) -> Any:
+def _weighted_backward(tensor: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
     """Returns `tensor`, with its gradient times `weight`."""
 
     @tf.custom_gradient
-    def through(values: Any) -> Any:
+    def through(values: tf.Tensor) -> Any:
         return tf.identity(values), lambda grad: _times(grad, weight)
 
     return through(tensor)
 
 
-def _times(tensor: Any, weight: Any) -> Any:
+def _times(tensor: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
     """Zeros where the weight is 0, also for what is not finite."""
     return tf.math.multiply_no_nan(tensor, tf.cast(weight, tensor.dtype))
 
 
-def _scaled(grad: Any, factor: Any) -> Any:
+def _scaled(grad: Gradient, factor: tf.Tensor | float) -> Gradient:
     if grad is None:
         return None
     if isinstance(grad, tf.IndexedSlices):

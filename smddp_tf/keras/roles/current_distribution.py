@@ -30,7 +30,7 @@ def keep_through_clear_session() -> None:
 
     def setting(plain_set: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(plain_set)
-        def set_(name: str, value: Any) -> None:
+        def set_(name: str, value: object) -> None:
             return setattr(_of_thread, name, value) if name == _ATTRIBUTE else plain_set(name, value)
 
         return set_

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from smddp_tf.collectives import emit, graph, run_time_values
 from smddp_tf.collectives.reduce_op import ReduceSpec, Sum
+from smddp_tf.collectives.tensor_types import TensorLike
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras.roles import running
 
@@ -28,7 +29,7 @@ _MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 class GlobalBatch:
     """The batch of all ranks of which a step, traced or run eagerly, sees this rank's part."""
 
-    def __init__(self, rows: Any = None, is_cut: bool = True) -> None:
+    def __init__(self, rows: tf.Tensor | None = None, is_cut: bool = True) -> None:
         """Remembers the part.
 
         Args:
@@ -53,7 +54,7 @@ class GlobalBatch:
             self._rows_of_all[here] = _sum_over_ranks(self._rows)
         return tf.math.divide_no_nan(self._rows, self._rows_of_all[here])
 
-    def factor(self, divisor: Any = None) -> Any:
+    def factor(self, divisor: tf.Tensor | None = None) -> tf.Tensor:
         """What to multiply this rank's loss by, float64, so that the mean by rows is that of the global batch.
 
         Args:
@@ -67,7 +68,7 @@ class GlobalBatch:
         return tf.math.divide_no_nan(divisor, _sum_over_ranks(divisor) * self.share())
 
 
-def _sum_over_ranks(number: Any) -> Any:
+def _sum_over_ranks(number: tf.Tensor) -> tf.Tensor:
     name = graph.tensor_name("keras_distribution_sum", None)
     return emit.allreduce_list([number], ReduceSpec(Sum), name)[0]
 
@@ -103,7 +104,7 @@ def _reduced(plain: Callable[..., Any]) -> Callable[..., Any]:
     """Every loss of Keras, compiled or the user's, is computed here from its values per row."""
 
     @functools.wraps(plain)
-    def reduce_weighted_values(values: Any, sample_weight: Any = None, mask: Any = None, **options: Any) -> Any:
+    def reduce_weighted_values(values: tf.Tensor, sample_weight: Any = None, mask: Any = None, **options: Any) -> Any:
         loss = plain(values, sample_weight, mask, **options)
         batch, reduction = global_batch(), options.get("reduction", "sum_over_batch_size")
         if batch is None:
@@ -135,7 +136,7 @@ def _compiled(plain: Callable[..., Any]) -> Callable[..., Any]:
         factor = tf.cast(batch.factor(), loss.dtype)
 
         @tf.custom_gradient
-        def through(values: Any) -> Any:
+        def through(values: tf.Tensor) -> Any:
             return tf.identity(values), lambda grad: grad * factor
 
         return through(loss)
@@ -147,7 +148,7 @@ def _updated(plain: Callable[..., Any]) -> Callable[..., Any]:
     """A mean of numbers, one for each batch."""
 
     @functools.wraps(plain)
-    def update_state(self: Any, values: Any, sample_weight: Any = None) -> None:
+    def update_state(self: Any, values: TensorLike, sample_weight: TensorLike | None = None) -> None:
         batch = running.here.batch
         shape = values.shape if hasattr(values, "shape") else np.shape(values)
         if batch is not None and sample_weight is None and tf.TensorShape(shape).rank == 0:

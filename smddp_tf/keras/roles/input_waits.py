@@ -7,7 +7,7 @@ before and after. That works in every version of Keras, with `jit_compile` and s
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -39,7 +39,7 @@ def take_back(batches: float) -> None:
 class Timed:
     """What Keras makes its iterators of, in the place of a dataset."""
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: tf.data.Dataset) -> None:
         self._dataset = dataset
 
     def __iter__(self) -> Iterator[Any]:
@@ -47,7 +47,7 @@ class Timed:
         return iterator
 
 
-def timed(iterator: Any) -> Any:
+def timed(iterator: tf.data.Iterator) -> tf.data.Iterator:
     """The same iterator, timed."""
     if isinstance(iterator, _TimedIterator):
         return iterator
@@ -61,7 +61,7 @@ class _Spec(tf.data.IteratorSpec):
     def value_type(self) -> Any:
         return _TimedIterator
 
-    def _from_components(self, components: Any) -> Any:
+    def _from_components(self, components: object) -> Any:
         return _TimedIterator(components=components, element_spec=self._element_spec)
 
 
@@ -76,7 +76,7 @@ class _TimedIterator(_Iterator):
 
     @tf.autograph.experimental.do_not_convert
     def get_next_as_optional(self) -> Any:
-        def samples(optional: Any) -> Any:
+        def samples(optional: tf.experimental.Optional) -> tf.Tensor:
             none = tf.constant(0.0, tf.float64)
             return tf.cond(optional.has_value(), lambda: _samples(optional.get_value()), lambda: none)
 
@@ -91,7 +91,7 @@ def _sums() -> tf.Variable:
         return tf.Variable(tf.zeros([3], tf.float64), trainable=False)
 
 
-def _noting(get: Any, samples: Any, batches: Any = lambda batch: 1.0) -> Any:
+def _noting(get: Callable[[], Any], samples: Callable[[Any], Any], batches: Any = lambda batch: 1.0) -> Any:
     with tf.device("CPU:0"):
         asked = tf.timestamp()
     with tf.control_dependencies([asked]):
@@ -102,7 +102,7 @@ def _noting(get: Any, samples: Any, batches: Any = lambda batch: 1.0) -> Any:
     return batch
 
 
-def _samples(batch: Any) -> Any:
+def _samples(batch: object) -> tf.Tensor:
     """Those of a batch. Where ranks may differ it comes as (flag, batch), and flag 0 is padding."""
     if isinstance(batch, tuple) and len(batch) == 2 and getattr(batch[0], "shape", tf.TensorShape([1])).rank == 0:
         flag, batch = batch

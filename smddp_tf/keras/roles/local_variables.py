@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
+from smddp_tf.collectives.tensor_types import AnyOptimizer, AnyVariable
 from smddp_tf.gradients.local_sources import LocalSources
-from smddp_tf.keras._backend import LEGACY
+from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.keras.roles.wrapping import reducer_on
 
 
-def local_of(model: Any) -> list[Any]:
+def local_of(model: keras.Model) -> list[AnyVariable]:
     """Returns the local variables of a model, and what the optimizer keeps for them."""
     optimizer = getattr(model, "optimizer", None)
     reducer = None if optimizer is None else reducer_on(innermost(optimizer))
@@ -21,7 +21,7 @@ def local_of(model: Any) -> list[Any]:
     return [*local, *slots_of(optimizer, local)]
 
 
-def slots_of(optimizer: Any, variables: Iterable[Any]) -> list[Any]:
+def slots_of(optimizer: AnyOptimizer | None, variables: Iterable[AnyVariable]) -> list[AnyVariable]:
     """Returns what a Keras 3 optimizer keeps for `variables`, such as momenta: each list has one for each variable."""
     wanted = {id(variable) for variable in variables}
     if LEGACY or optimizer is None or not wanted:

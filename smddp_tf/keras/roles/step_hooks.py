@@ -19,6 +19,7 @@ from smddp_tf.keras.roles import active_ranks, global_means, running
 from smddp_tf.keras.roles.global_means import GlobalBatch, OwnBatch
 
 _ATTRIBUTE = "_smddp_step_hooks"
+Step = Callable[[Any], Any]  # of data, or of an iterator over them
 
 
 class StepKind(NamedTuple):
@@ -36,12 +37,12 @@ class StepKind(NamedTuple):
     is_cut: bool = True
 
     @classmethod
-    def under(cls, distribution: Any, of_pairs: bool) -> StepKind:
+    def under(cls, distribution: object, of_pairs: bool) -> StepKind:
         """The kind under a `keras.distribution`, or None."""
         return cls(of_pairs, distribution is not None, getattr(distribution, "_auto_shard_dataset", True))
 
 
-def hooks_of(model: Any, kind: str) -> StepHooks:
+def hooks_of(model: tf.keras.Model, kind: str) -> StepHooks:
     """Returns the `StepHooks` of the model's `kind` ("train" or "test") steps, the same object at every call."""
     if _ATTRIBUTE not in vars(model):
         # Goes past Keras's tracking of attributes: it must get into no saved file.
@@ -82,7 +83,7 @@ class StepHooks:
             counter.assign(0)
 
     @contextlib.contextmanager
-    def installed_in(self, model: Any, of_step: StepKind) -> Iterator[None]:
+    def installed_in(self, model: tf.keras.Model, of_step: StepKind) -> Iterator[None]:
         """Inside, our step is in the place of the model's, and what was traced of it in that of Keras's function.
 
         Where they are installed already, nothing changes.
@@ -113,25 +114,25 @@ class StepHooks:
                     self._kept[of_step] = (self._plain, function)
                 setattr(model, self._function, self._plain)
 
-    def trace_again(self, model: Any) -> None:
+    def trace_again(self, model: tf.keras.Model) -> None:
         """Has Keras make the function anew, of the step as it is now."""
         self.incomplete = False
         self._last_logs = None
         getattr(model, f"make_{self._function}")(force=True)
 
-    def intercept(self, model: Any, run: Callable[[Any], Any], function_before: Any = None) -> Any:
+    def intercept(self, model: tf.keras.Model, run: Step, function_before: Step | None = None) -> Step | None:
         """Lets Keras call `run(iterator)` in the place of the function.
 
         Returns:
             The function that it stands for; `function_before`, the last one, where nobody has made another since.
         """
-        function = getattr(model, self._function)
+        function: Step | None = getattr(model, self._function)
         if function is run:
             return function_before
         setattr(model, self._function, run)
         return function
 
-    def release(self, model: Any, run: Callable[[Any], Any], function: Any) -> None:
+    def release(self, model: tf.keras.Model, run: Step, function: Step | None) -> None:
         """Undoes `intercept`, unless somebody has had the function made anew since."""
         if getattr(model, self._function) is run:
             setattr(model, self._function, function)
@@ -140,15 +141,15 @@ class StepHooks:
         """Lets no function come back that was traced before."""
         self._plain, self._kept = None, {}
 
-    def drop_function(self, model: Any) -> None:
+    def drop_function(self, model: tf.keras.Model) -> None:
         """Lets Keras trace the step anew before it runs the next time."""
         setattr(model, self._function, None)
 
-    def _counting_step(self, model: Any, plain_step: Any, of_step: StepKind) -> Any:
+    def _counting_step(self, model: tf.keras.Model, plain_step: Step, of_step: StepKind) -> Step:
         del model
         together = self._kind == "train" and of_step.is_global
 
-        def step(data: Any) -> Any:
+        def step(data: object) -> Any:
             rows = rows_of(data)
             self.samples.assign_add(rows)
             with running.within(batch=GlobalBatch(is_cut=of_step.is_cut) if together else OwnBatch(rows)):
@@ -156,7 +157,7 @@ class StepHooks:
 
         return step
 
-    def _test_step(self, model: Any, plain_step: Any, of_step: StepKind) -> Any:
+    def _test_step(self, model: tf.keras.Model, plain_step: Step, of_step: StepKind) -> Step:
         counting_step = self._counting_step(model, plain_step, of_step)
 
         def step(pair: Any) -> Any:
@@ -175,10 +176,10 @@ class StepHooks:
 
         return step
 
-    def _uneven_step(self, model: Any, plain_step: Any, of_step: StepKind) -> Any:
+    def _uneven_step(self, model: tf.keras.Model, plain_step: Step, of_step: StepKind) -> Step:
         active = active_ranks.process_wide()
 
-        def step(flagged: Any) -> Any:
+        def step(flagged: tuple[tf.Tensor, Any]) -> Any:
             flag, data = flagged
             active.begin_step(flag)
             batch = GlobalBatch(flag, of_step.is_cut) if of_step.is_global else OwnBatch(rows_of(data))
@@ -199,7 +200,7 @@ class StepHooks:
 
         return step
 
-    def _logs_of_last_real_step(self, logs: Any, alive: Any) -> Any:
+    def _logs_of_last_real_step(self, logs: object, alive: tf.Tensor) -> Any:
         """What the callbacks see in a step without data: metrics of a batch of zeros mean nothing."""
         values = [] if logs is None else [tf.convert_to_tensor(value) for value in tf.nest.flatten(logs)]
         if not values or not all(value.shape.is_fully_defined() for value in values):
@@ -212,17 +213,17 @@ class StepHooks:
         return tf.nest.pack_sequence_as(logs, [tf.identity(last) for last in self._last_logs])
 
 
-def _changed_by_data(model: Any) -> list[Any]:
+def _changed_by_data(model: tf.keras.Model) -> list[Any]:
     """The variables that a step changes without asking the other ranks: metrics, statistics, random states."""
     chosen = {id(variable): variable for variable in (*model.non_trainable_variables, *model.metrics_variables)}
     return list(chosen.values())
 
 
-def _copy(variable: Any) -> Any:
+def _copy(variable: tf.Variable | tf.keras.Variable) -> tf.Tensor:
     return tf.identity(tf.convert_to_tensor(variable))
 
 
-def rows_of(data: Any) -> Any:
+def rows_of(data: object) -> tf.Tensor:
     """The number of samples: the rows of the first array of the inputs, as Keras counts them."""
     inputs = data[0] if isinstance(data, (tuple, list)) and data else data
     for leaf in tf.nest.flatten(inputs):

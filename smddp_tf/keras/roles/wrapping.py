@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from smddp_tf.collectives.tensor_types import AnyOptimizer
 from smddp_tf.keras._backend import keras
 from smddp_tf.lifecycle.aliased import is_aliased
 
@@ -20,7 +21,7 @@ _wrapped_classes: weakref.WeakValueDictionary[Any, type] = weakref.WeakValueDict
 
 
 def wrapped_class(
-    optimizer_class: Any, members_for: Callable[[Any], dict[str, Any]], settings: Any, attach: Callable[[Any], Any]
+    optimizer_class: type, members_for: Callable[[Any], dict[str, Any]], settings: Any, attach: Callable[[Any], Any]
 ) -> Any:
     """Returns a subclass of the user's class, the same at every call; it saves under the name of that class.
 
@@ -41,17 +42,17 @@ def wrapped_class(
     return wrapped
 
 
-def _hashable(setting: Any) -> Any:
+def _hashable(setting: object) -> Hashable:
     """The setting, or its identity: what compresses may be an object of any class, which its class keeps alive."""
     return setting if isinstance(setting, Hashable) else id(setting)
 
 
-def settings_of_class(optimizer: Any) -> Any:
+def settings_of_class(optimizer: AnyOptimizer) -> Any:
     """The settings of a wrapped optimizer's class."""
     return getattr(type(optimizer), _SETTINGS)
 
 
-def _subclass(optimizer_class: Any, members: dict[str, Any]) -> type:
+def _subclass(optimizer_class: type, members: dict[str, Any]) -> type:
     namespace = {
         "__qualname__": optimizer_class.__qualname__,
         "__doc__": optimizer_class.__doc__,
@@ -79,7 +80,7 @@ def _register_alias(optimizer_class: type, wrapped: type) -> None:
         loadable[registered] = owner
 
 
-def attach_reducer(optimizer: Any, optimizer_class: type, reducer: Any) -> None:
+def attach_reducer(optimizer: AnyOptimizer, optimizer_class: type, reducer: object) -> None:
     """Gives an optimizer object its wrapped class, which keeps its state, and its `OptimizerReducer`."""
     # Both go past what classes make of `__class__`, and past the tracking by Keras and TensorFlow: the reducer is in no
     # saved file.
@@ -87,39 +88,39 @@ def attach_reducer(optimizer: Any, optimizer_class: type, reducer: Any) -> None:
     object.__setattr__(optimizer, _REDUCER, reducer)
 
 
-def detach_reducer(optimizer: Any) -> None:
+def detach_reducer(optimizer: AnyOptimizer) -> None:
     """Undoes `attach_reducer`: the optimizer object has its own class again, and its state."""
     vars(object)["__class__"].__set__(optimizer, unwrapped(type(optimizer)))
     object.__delattr__(optimizer, _REDUCER)
 
 
-def unwrapped(optimizer_class: Any) -> Any:
+def unwrapped(optimizer_class: type) -> Any:
     """The user's class."""
     return getattr(optimizer_class, _WRAPS, optimizer_class)
 
 
-def reducer_on(optimizer: Any) -> Any:
+def reducer_on(optimizer: AnyOptimizer) -> Any:
     """Returns what `attach_reducer` has put on the optimizer object, or None."""
     return vars(optimizer).get(_REDUCER)
 
 
-def reducer_of(optimizer: Any) -> Any:
+def reducer_of(optimizer: AnyOptimizer) -> Any:
     """Returns a wrapped optimizer's `OptimizerReducer`. One made from a wrapped class gets it here."""
     reducer = reducer_on(optimizer)
     return getattr(type(optimizer), _ATTACH)(optimizer) if reducer is None else reducer
 
 
-def is_wrapped(optimizer: Any) -> bool:
+def is_wrapped(optimizer: object) -> bool:
     """True for an optimizer whose class was made by `wrapped_class`."""
     return hasattr(type(optimizer), _WRAPS)
 
 
-def reduces(optimizer: Any) -> bool:
+def reduces(optimizer: AnyOptimizer) -> bool:
     """True for a wrapped optimizer, and for a `LossScaleOptimizer` around one."""
     return is_wrapped(optimizer) or is_wrapped(getattr(optimizer, "inner_optimizer", None))
 
 
-def optimizers_of(model: Any) -> list[Any]:
+def optimizers_of(model: keras.Model) -> list[Any]:
     """A model's optimizers: the compiled one first, then those in attributes of its own; a GAN has several."""
     candidates = [getattr(model, "optimizer", None)]
     for value in vars(model).values():
@@ -128,17 +129,17 @@ def optimizers_of(model: Any) -> list[Any]:
     return [each for each in candidates if isinstance(each, keras.optimizers.Optimizer)]
 
 
-def model_reduces(model: Any) -> bool:
+def model_reduces(model: keras.Model) -> bool:
     """Does an optimizer of the model reduce gradients over all ranks, so that they must stay in step?"""
     return any(reduces(each) and _concerns_all_ranks(each) for each in optimizers_of(model))
 
 
-def _concerns_all_ranks(optimizer: Any) -> bool:
+def _concerns_all_ranks(optimizer: AnyOptimizer) -> bool:
     reducer = reducer_on(optimizer)
     return reducer is None or reducer.settings.process_set.process_set_id == 0
 
 
-def refuse_wrapped(optimizer: Any) -> None:
+def refuse_wrapped(optimizer: AnyOptimizer) -> None:
     """Raises a ValueError for an optimizer that reduces already, unless it only inherited that: it may be replaced."""
     if any(map(_was_wrapped_itself, (optimizer, getattr(optimizer, "inner_optimizer", None)))):
         raise ValueError(
@@ -148,11 +149,11 @@ def refuse_wrapped(optimizer: Any) -> None:
         )
 
 
-def _was_wrapped_itself(optimizer: Any) -> bool:
+def _was_wrapped_itself(optimizer: AnyOptimizer | None) -> bool:
     return is_wrapped(optimizer) and not getattr(reducer_on(optimizer), "is_inherited", False)
 
 
-def advice(optimizer: Any, optimizers: str, family: Any, **of_package: str) -> str:
+def advice(optimizer: object, optimizers: str, family: type | tuple[type, ...], **of_package: str) -> str:
     """What to do instead of passing `optimizer`, for the mistakes scripts make.
 
     Args:
@@ -176,7 +177,7 @@ def advice(optimizer: Any, optimizers: str, family: Any, **of_package: str) -> s
 _SHOWN = "_smddp_shown"  # the attribute of a class that holds the one it is shown as
 
 
-def shown_as_horovods(ours: Any, module: str, name: str | None = None) -> Any:
+def shown_as_horovods(ours: type, module: str, name: str | None = None) -> Any:
     """Returns the class that objects of `ours` get: one that names Horovod's module under the alias, else `ours`.
 
     Programs look at `type(optimizer).__module__`, `optimizer.__module__`, `repr(optimizer)` and `str(optimizer)`. Keras
@@ -194,7 +195,7 @@ def shown_as_horovods(ours: Any, module: str, name: str | None = None) -> Any:
     return getattr(ours, _SHOWN)
 
 
-def _shown_subclass(ours: Any, module: str, name: str) -> Any:
+def _shown_subclass(ours: type, module: str, name: str) -> Any:
     namespace = {
         "__module__": module,
         "__qualname__": name,

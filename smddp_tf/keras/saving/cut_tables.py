@@ -20,6 +20,7 @@ from smddp_tf.basics import is_initialized, rank, size
 from smddp_tf.collectives import ops
 from smddp_tf.collectives.layouts import layout_of, mark
 from smddp_tf.collectives.objects import broadcast_object
+from smddp_tf.collectives.tensor_types import AnyOptimizer, AnyVariable
 from smddp_tf.exceptions import reason_of
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import LEGACY, keras
@@ -34,7 +35,7 @@ _PIECE = 1 << 26  # elements that are sent at once
 _NAME = "saving a model with cut variables"
 
 
-def cut_variables(model: Any, optimizers: Iterable[Any] = ()) -> list[Any]:
+def cut_variables(model: keras.Model, optimizers: Iterable[AnyOptimizer] = ()) -> list[Any]:
     """Returns the sharded variables of a model and its optimizers, in the same order on all ranks."""
     if LEGACY:
         return []
@@ -44,7 +45,7 @@ def cut_variables(model: Any, optimizers: Iterable[Any] = ()) -> list[Any]:
     return list({id(each): each for each in variables if layout_of(each) is not None}.values())
 
 
-def saves_together(model: Any, optimizers: Iterable[Any] = ()) -> bool:
+def saves_together(model: keras.Model, optimizers: Iterable[AnyOptimizer] = ()) -> bool:
     """Returns whether all ranks save together: with `partition_state` or `DistributedEmbedding`, cut or not."""
     if LEGACY or not is_initialized() or size() == 1:
         return False
@@ -56,7 +57,7 @@ def saves_together(model: Any, optimizers: Iterable[Any] = ()) -> bool:
     )
 
 
-def refuse_cut_tables(model: Any, what: str) -> None:
+def refuse_cut_tables(model: keras.Model, what: str) -> None:
     """Raises NotImplementedError where `model` or its optimizer has, or will have, sharded variables."""
     for found in [*(variable.path for variable in cut_variables(model)), *_sharded(model)]:
         raise NotImplementedError(
@@ -66,14 +67,14 @@ def refuse_cut_tables(model: Any, what: str) -> None:
         )
 
 
-def _sharded(model: Any) -> list[str]:
+def _sharded(model: keras.Model) -> list[str]:
     """Names `partition_state` for each optimizer whose state is sharded, or will be when it is built."""
     reducers = [reducer_on(innermost(each)) for each in optimizers_of(model)]
     sharded = [each for each in reducers if each is not None and each.sharded()]
     return [f"partition_state={each.settings.partition_state!r}" for each in sharded]
 
 
-def together(model: Any, save: Callable[[], Any], optimizers: Iterable[Any] = ()) -> Any:
+def together(model: keras.Model, save: Callable[[], Any], optimizers: Iterable[AnyOptimizer] = ()) -> Any:
     """Returns `save()` on rank 0, while the other ranks send it the parts it needs. Every rank must call it.
 
     Raises:
@@ -99,7 +100,7 @@ def together(model: Any, save: Callable[[], Any], optimizers: Iterable[Any] = ()
         broadcast_object((None, problem), 0, name=_NAME)
 
 
-def whole(variable: Any) -> Any:
+def whole(variable: AnyVariable) -> Any:
     """Returns the full table of which `variable` is a shard, as a NumPy array; for other variables their value.
 
     Raises:
@@ -117,7 +118,7 @@ def whole(variable: Any) -> Any:
     return _gathered(variable, layout)
 
 
-def cut(variable: Any, table: Any) -> Any:
+def cut(variable: AnyVariable, table: Any) -> Any:
     """Returns this rank's shard of a full table, an array or a dataset of h5py; for other variables all of it."""
     layout = layout_of(variable)
     if layout is None:
@@ -138,7 +139,7 @@ def _serve(variables: Sequence[Any]) -> None:
         raise RuntimeError(f"Rank 0 could not save the model: {problem}")
 
 
-def _gathered(variable: Any, layout: Any) -> Any:
+def _gathered(variable: AnyVariable, layout: Any) -> Any:
     """Returns the full value on rank 0, None elsewhere."""
     mine = tf.reshape(layout.flat(tf.convert_to_tensor(variable), rank()), [-1])
     whole = np.empty(layout.whole, mine.dtype.as_numpy_dtype) if rank() == 0 else None
@@ -181,7 +182,7 @@ def _meet(count: int) -> None:
 
 
 @tf.function
-def _counts(count: Any) -> Any:
+def _counts(count: tf.Tensor) -> tf.Tensor:
     return ops.allgather(count, name=f"{_NAME} (do all ranks save)")
 
 
@@ -198,7 +199,7 @@ def save_whole_tables() -> None:
     patches.replace(patch_table.ADD_ACCUMULATORS, _adding_accumulators)
 
 
-def _saving_together(plain: Any) -> Any:
+def _saving_together(plain: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain)
     def save(*args: Any, **kwargs: Any) -> Any:
         model, filepath = list(inspect.signature(plain).bind(*args, **kwargs).arguments.values())[:2]
@@ -215,7 +216,7 @@ def _saving_together(plain: Any) -> Any:
     return save
 
 
-def _exporting(plain: Any) -> Any:
+def _exporting(plain: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain)
     def export(self: Any, *args: Any, **kwargs: Any) -> Any:
         if any(layout_of(variable) is not None for variable in self.variables):
@@ -230,7 +231,7 @@ def _exporting(plain: Any) -> Any:
     return export
 
 
-def _saving_slots(plain: Any) -> Any:
+def _saving_slots(plain: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(plain)
     def save_own_variables(self: Any, store: Any) -> None:
         own: Any = {} if any(map(layout_of, self.variables)) else store
@@ -243,7 +244,7 @@ def _saving_slots(plain: Any) -> Any:
     return save_own_variables
 
 
-def _loading_slots(plain: Any) -> Any:
+def _loading_slots(plain: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(plain)
     def load_own_variables(self: Any, store: Any) -> None:
         variables, keys = self.variables, list(store.keys())
@@ -254,9 +255,9 @@ def _loading_slots(plain: Any) -> Any:
     return load_own_variables
 
 
-def _adding_slot(plain: Any) -> Any:
+def _adding_slot(plain: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain)
-    def add_variable_from_reference(self: Any, reference_variable: Any, *args: Any, **kwargs: Any) -> Any:
+    def add_variable_from_reference(self: Any, reference_variable: AnyVariable, *args: Any, **kwargs: Any) -> Any:
         slot, layout = plain(self, reference_variable, *args, **kwargs), layout_of(reference_variable)
         if layout is not None:
             mark(slot, layout)
@@ -265,9 +266,9 @@ def _adding_slot(plain: Any) -> Any:
     return add_variable_from_reference
 
 
-def _adding_accumulators(plain: Any) -> Any:
+def _adding_accumulators(plain: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(plain)
-    def build(self: Any, var_list: Any) -> None:
+    def build(self: Any, var_list: Sequence[AnyVariable]) -> None:
         plain(self, var_list)
         for variable, slot in zip(var_list, self._accumulators):
             if (layout := layout_of(variable)) is not None:
@@ -276,9 +277,9 @@ def _adding_accumulators(plain: Any) -> Any:
     return build
 
 
-def _refusing_parts(plain: Any) -> Any:
+def _refusing_parts(plain: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(plain)
-    def set_model(self: Any, model: Any) -> None:
+    def set_model(self: Any, model: keras.Model) -> None:
         for shard in _sharded(model):
             raise NotImplementedError(
                 "SwapEMAWeights would exchange this rank's parts of moving averages, and weights would stay as they "

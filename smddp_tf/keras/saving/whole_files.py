@@ -17,7 +17,7 @@ _UNFINISHED = ".unfinished-"
 
 
 @contextmanager
-def saving_whole_files(callback: Any, model: Any) -> Iterator[None]:
+def saving_whole_files(callback: tf.keras.callbacks.ModelCheckpoint, model: tf.keras.Model) -> Iterator[None]:
     """Within it, `callback`, which saves `model`, replaces files instead of writing into them."""
     callback.set_model(_SavesWholeFiles(model))
     try:
@@ -26,13 +26,13 @@ def saving_whole_files(callback: Any, model: Any) -> Iterator[None]:
         callback.set_model(model)
 
 
-def is_for_fsspec(path: Any) -> bool:
+def is_for_fsspec(path: str | os.PathLike[str]) -> bool:
     """Whether it is a URL that TensorFlow, and so Keras, does not read and write itself."""
     return urls.is_url(path) and str(path).partition("://")[0] not in tf.io.gfile.get_registered_schemes()
 
 
 @contextmanager
-def saving_to_url(callback: Any) -> Iterator[None]:
+def saving_to_url(callback: tf.keras.callbacks.ModelCheckpoint) -> Iterator[None]:
     """Within it, `callback`, whose `filepath` is a URL, saves to this machine; what it has saved is uploaded after."""
     url = callback.filepath
     if not is_for_fsspec(url):
@@ -52,16 +52,16 @@ def saving_to_url(callback: Any) -> Iterator[None]:
 class _SavesWholeFiles:
     """The model, but for how it is saved."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: tf.keras.Model) -> None:
         self._model = model
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+    def save(self, filepath: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
         _replace(filepath, lambda path: self._model.save(path, *args, **kwargs))
 
-    def save_weights(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+    def save_weights(self, filepath: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
         _replace(filepath, lambda path: self._model.save_weights(path, *args, **kwargs))
 
 

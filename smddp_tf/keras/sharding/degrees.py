@@ -16,7 +16,7 @@ def possible_degrees() -> list[int]:
     return [k for k in range(1, ranks + 1) if ranks % k == 0 and (local % k == 0 or k % local == 0)]
 
 
-def degree_of(partition_state: Any) -> int:
+def degree_of(partition_state: str | int | None) -> int:
     """The number of parts that the argument `partition_state` asks for; 1: every rank has all of the state.
 
     Args:
@@ -26,7 +26,7 @@ def degree_of(partition_state: Any) -> int:
     Raises:
         ValueError: it is none of these, or the ranks of this job cannot be divided so.
     """
-    asked = partition_state
+    asked: Any = partition_state
     is_number = hasattr(asked, "__index__") and not isinstance(asked, bool)
     if asked is not None and asked not in ("node", "world") and not (is_number and asked >= 1):
         raise ValueError(

@@ -47,7 +47,7 @@ class FlatPart(NamedTuple):
         """Returns the elements of a shard."""
         return value
 
-    def put(self, whole: Any, rank: int, elements: Any) -> None:
+    def put(self, whole: np.ndarray, rank: int, elements: np.ndarray) -> None:
         """Writes the elements that `rank` has sent into the array `whole`."""
         first, end = self.span(rank)
         whole.reshape(-1)[first:end] = elements

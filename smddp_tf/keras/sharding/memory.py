@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -72,8 +73,9 @@ class MemoryReport:
 
 
 def memory(
-    model: Any, optimizer: Any = None, *, partition_state: str | int | None = None, batch: Any = None,
-    budget: int | None = None, ranks: int | None = None, shard: str | int | None = None,
+    model: keras.Model, optimizer: keras.optimizers.Optimizer | None = None, *,
+    partition_state: str | int | None = None, batch: Any = None, budget: int | None = None, ranks: int | None = None,
+    shard: str | int | None = None,
 ) -> MemoryReport:  # fmt: skip
     """Computes the bytes that a rank needs to train `model`, for each number of ranks that share the optimizer's state.
 
@@ -122,11 +124,11 @@ def memory(
     return MemoryReport(tuple(rows), budget)
 
 
-def _bytes_of(variables: Any, least: int = 0) -> int:
+def _bytes_of(variables: Iterable[keras.Variable], least: int = 0) -> int:
     return sum(math.prod(each.shape) * max(tf.as_dtype(each.dtype).size, least) for each in variables)
 
 
-def _state(optimizer: Any, variables: Any, degree: int) -> tuple[int, int]:
+def _state(optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable], degree: int) -> tuple[int, int]:
     """The bytes of an optimizer's variables, and of the parts that they are built for."""
     inner, reducer, state = innermost(optimizer), reducer_on(optimizer), ShardedState(None, "hvd.memory")
     config, plain = inner.get_config(), unwrapped(type(inner))
@@ -146,7 +148,7 @@ def _state(optimizer: Any, variables: Any, degree: int) -> tuple[int, int]:
         return _bytes_of(outer.variables) + sums, _bytes_of(cut)
 
 
-def _stand_in(variable: Any, degree: int) -> Any:
+def _stand_in(variable: keras.Variable, degree: int) -> keras.Variable:
     """A variable like `variable`, or like the first of its parts, which is the longest."""
     layout, dtype = FlatPart(tuple(variable.shape), degree, tuple(range(degree))), tf.as_dtype(variable.dtype)
     shape = layout.whole if degree == 1 else (layout.span(0)[1],)
@@ -158,7 +160,7 @@ def _stand_in(variable: Any, degree: int) -> Any:
     return made
 
 
-def _inputs(model: Any, batch: Any) -> Any:
+def _inputs(model: keras.Model, batch: Any) -> Any:
     """The shapes and dtypes of a batch."""
     if not isinstance(batch, (int, np.integer)):
         return tf.nest.map_structure(tf.convert_to_tensor, batch)
@@ -172,7 +174,7 @@ def _inputs(model: Any, batch: Any) -> Any:
     return tf.nest.map_structure(lambda each: tf.TensorSpec((int(batch), *each.shape[1:]), each.dtype), inputs)
 
 
-def _activations(model: Any, inputs: Any) -> int:
+def _activations(model: keras.Model, inputs: object) -> int:
     """The bytes of what the backward pass takes from the forward pass. Unknown shapes, as inside of loops, count 0."""
     graph = tf.__internal__.FuncGraph("hvd_memory")
     with graph.as_default():
@@ -188,7 +190,7 @@ def _activations(model: Any, inputs: Any) -> int:
     return sum((each.shape.num_elements() or 0) * each.dtype.size for each in tensors)
 
 
-def _source(tensor: Any) -> Any:
+def _source(tensor: tf.Tensor) -> tf.Tensor:
     """The tensor whose buffer it has."""
     while tensor.op.type in ("Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient"):
         tensor = tensor.op.inputs[0]

@@ -47,7 +47,7 @@ class ShardedState:
         parts: for each of them this rank's part, a Keras variable; or itself where it is not cut.
     """
 
-    def __init__(self, partition_state: Any, name: str) -> None:
+    def __init__(self, partition_state: str | int | None, name: str) -> None:
         self.degree = degree_of(partition_state)
         self.wholes: list[Any] = []
         self.parts: list[Any] = []
@@ -72,7 +72,7 @@ class ShardedState:
         self._whole_of = {id(identity(part)): whole for part, whole in zip(self.parts, self.wholes)}
         return self.parts[:]
 
-    def check_slots(self, optimizer: Any, before: int) -> None:
+    def check_slots(self, optimizer: keras.optimizers.Optimizer, before: int) -> None:
         """Raises NotImplementedError where an optimizer has state that cannot be sharded.
 
         Args:
@@ -96,7 +96,7 @@ class ShardedState:
                 "`partition_state` out."
             )
 
-    def whole_of(self, part: Any) -> Any:
+    def whole_of(self, part: keras.Variable | tf.Variable) -> keras.Variable | tf.Variable:
         """The variable of a part; what is no part itself. A `tf.Variable` for the one inside of a part."""
         whole = self._whole_of.get(id(identity(part)), part)
         return identity(whole) if isinstance(part, tf.Variable) else whole
@@ -134,7 +134,7 @@ class ShardedState:
                 variable.assign(variable.constraint(variable))
         return result
 
-    def clipped(self, optimizer: Any, grads: Sequence[Any], plain: Callable[..., Any]) -> Any:
+    def clipped(self, optimizer: keras.optimizers.Optimizer, grads: Sequence[Any], plain: Callable[..., Any]) -> Any:
         """Keras's `_clip_gradients`, with the norms of full gradients."""
         norm, limit = optimizer.clipnorm, optimizer.clipnorm or optimizer.global_clipnorm
         if not limit:
@@ -162,7 +162,7 @@ class ShardedState:
         for (_, whole), value in zip(pairs, gathered_parts(values, layouts, self._name, self.planned_parts > 1)):
             whole.assign(value)
 
-    def _part_of(self, variable: Any) -> Any:
+    def _part_of(self, variable: keras.Variable) -> keras.Variable:
         layout = FlatPart(tuple(variable.shape), self.degree, places(self.degree))
         first, end = layout.span(basics.rank())
         dtype = tf.as_dtype(variable.dtype)
@@ -175,7 +175,7 @@ class ShardedState:
         mark(part, layout)
         return part
 
-    def _present(self, part: Any, variable: Any) -> Any:
+    def _present(self, part: keras.Variable, variable: keras.Variable) -> tf.Tensor:
         """This rank's part of the value that the variable has now.
 
         A part of a variable of 16 bits has 32, which stay as they are while they round to what the variable holds.
@@ -198,21 +198,21 @@ class ShardedState:
             )
 
 
-def _alternating(shape: Any, dtype: Any = None) -> Any:
+def _alternating(shape: tuple[int, ...], dtype: str | None = None) -> tf.Tensor:
     return tf.cast(tf.range(shape[0]) % 2, dtype)
 
 
-def _varies(slot: Any) -> bool:
+def _varies(slot: keras.Variable) -> bool:
     """Are there several numbers in it? A graph cannot tell."""
     value = tf.convert_to_tensor(slot)
     return tf.executing_eagerly() and bool(tf.reduce_any(value != value[:1]))
 
 
-def _is_clipped(grad: Any, variable: Any) -> bool:
+def _is_clipped(grad: tf.Tensor | None, variable: keras.Variable) -> bool:
     return grad is not None and not stays_local(variable)
 
 
-def _cut(value: Any, part: Any) -> Any:
+def _cut(value: tf.Tensor, part: keras.Variable) -> tf.Tensor:
     """Returns the elements of a shard, from a full value; a shard is returned as it is."""
     layout = layout_of(part)
     first, end = layout.span(basics.rank())
@@ -252,12 +252,12 @@ def _planned(parts: Sequence[Any], layouts: Sequence[Any], name: str) -> list[An
     ]
 
 
-def _padded(part: Any, layout: Any) -> Any:
+def _padded(part: tf.Tensor, layout: FlatPart) -> tf.Tensor:
     missing = layout.length - part.shape[0]
     return tf.pad(part, [[0, missing]]) if missing else part
 
 
-def _joined(rows: Any, layout: Any) -> Any:
+def _joined(rows: tf.Tensor, layout: FlatPart) -> tf.Tensor:
     """From the parts of all ranks, one after another."""
     order = [layout.places.index(place) for place in range(layout.parts)]
     parts = tf.reshape(rows, [len(layout.places), layout.length])

@@ -45,11 +45,7 @@ _TWO_HERE = (Host("localhost", 2),), 2  # hosts and ranks for `--doctor`, where 
 def launcher(function: Callable[..., None]) -> click.Command:
     """Makes a command of a function that takes the options and COMMAND; its name is the program's."""
     function = with_options(click.argument("command", nargs=-1, type=click.UNPROCESSED)(function))
-    settings = {
-        "allow_interspersed_args": False,
-        "help_option_names": ["-h", "--help"],
-        "max_content_width": 110,
-    }
+    settings = {"allow_interspersed_args": False, "help_option_names": ["-h", "--help"], "max_content_width": 110}
     return click.command(function.__name__, cls=GroupedCommand, context_settings=settings)(function)
 
 

@@ -14,7 +14,7 @@ from smddp_tf.basics import *  # noqa: F403
 from smddp_tf.collectives import graph
 from smddp_tf.collectives.reduce_op import Adasum, Average, Sum
 from smddp_tf.compat.horovod.keras import callbacks
-from smddp_tf.compression import Compression
+from smddp_tf.compression import AnyCompressor, Compression
 from smddp_tf.keras import (
     PartialDistributedOptimizer,
     allgather,
@@ -52,7 +52,7 @@ def DistributedOptimizer(
     name: str | None = None,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: AnyCompressor = Compression.none,
     sparse_as_dense: bool = False,
     gradient_predivide_factor: float = 1.0,
     op: int = Average,
@@ -80,7 +80,7 @@ def allreduce(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     op: int | None = None,
-    compression: Any = Compression.none,
+    compression: AnyCompressor = Compression.none,
 ) -> Any:
     """`smddp_tf.keras.allreduce`, but `average` is True unless given: with `op`, pass `average=None`.
 
