@@ -153,14 +153,9 @@ class UnevenEpochs:
     def __init__(
         self, model: keras.Model, data: EpochData, supply: Supply, steps: StepsPlan, mode: str, hooks: StepHooks
     ) -> None:
-        self._model = model
-        self._data = data
-        self._supply = supply
-        self._plan = steps
-        self._mode = mode
-        self._hooks = hooks
-        self._over = False
-        self._calls = 0
+        self._model, self._data, self._hooks = model, data, hooks
+        self._supply, self._plan, self._mode = supply, steps, mode
+        self._over, self._calls = False, 0
         self._active_steps_of_iterator = 0.0
         self.function: Any = None
         self.end_step: Callable[[], None] = lambda: None

@@ -47,8 +47,8 @@ def _reducing(plain_apply: Any) -> Any:
         if not is_wrapped(self.inner_optimizer):
             return plain_apply(self, grads, trainable_variables)
         grads, plain = list(grads), functools.partial(plain_apply, self)
-        given = None if trainable_variables is None else list(trainable_variables)
-        return apply_reduced(reducer_of(self.inner_optimizer).update_of(self, plain, grads, given), grads)
+        update = reducer_of(self.inner_optimizer).update_of(self, plain, grads, trainable_variables)
+        return apply_reduced(update, grads)
 
     return apply
 

@@ -177,7 +177,7 @@ class OptimizerReducer:
         Raises:
             ValueError: Reducing gradients that a tape has reduced would give other numbers.
         """
-        context = self.update or self.context_of(optimizer)
+        context, given = self.update or self.context_of(optimizer), None if given is None else list(given)
         if context.state is not None and optimizer is self.inner:
             apply = functools.partial(context.state.apply, optimizer, apply)
         context = context._replace(keras=lambda reduced: apply(reduced, given))

@@ -80,10 +80,7 @@ def wrap_class(optimizer_class: type, settings: ReduceOptions | None = None) -> 
         return optimizer_class
     settings = settings or DEFAULTS
     return wrapped_class(
-        optimizer_class,
-        _members_for if settings.partition_state is None else _sharded_members_for,
-        settings,
-        attach,
+        optimizer_class, _members_for if settings.partition_state is None else _sharded_members_for, settings, attach
     )
 
 
@@ -99,8 +96,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
 
     def apply(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> None:
         grads, plain = list(grads), functools.partial(optimizer_class.apply, self)
-        given = None if trainable_variables is None else list(trainable_variables)
-        apply_reduced(reducer_of(self).update_of(self, plain, grads, given), grads)
+        apply_reduced(reducer_of(self).update_of(self, plain, grads, trainable_variables), grads)
 
     def _clip_gradients(self: Any, grads: Sequence[Any]) -> Any:
         return grads if self.gradient_accumulation_steps else optimizer_class._clip_gradients(self, grads)

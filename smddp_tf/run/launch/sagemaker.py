@@ -249,11 +249,7 @@ def _hosts(environment: Mapping[str, str], parameters: Mapping[str, Any], config
 
 
 def _per_host(environment: Mapping[str, str], parameters: Mapping[str, Any]) -> int:
-    candidates = (
-        parameters.get(_PER_HOST),
-        environment.get("SM_NUM_GPUS"),
-        environment.get("SM_NUM_NEURONS"),
-    )
+    candidates = (parameters.get(_PER_HOST), environment.get("SM_NUM_GPUS"), environment.get("SM_NUM_NEURONS"))
     numbers = [int(str(value)) for value in candidates if str(value).isdigit()]
     return next((number for number in numbers if number > 0), 1)
 
