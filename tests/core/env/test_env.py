@@ -14,7 +14,7 @@ from tools import env_docs
 
 ROOT = Path(__file__).resolve().parents[3]
 PARTS_OF_NAMES = {"SMDDP_", "SMDDP_RUN_"}
-MISSPELT_ON_PURPOSE = ("test_env.py", "test_session_log.py")
+MISSPELT_ON_PURPOSE = ("test_env.py", "test_session_log.py", "test_console_blocks.py")
 
 
 def names_in_sources() -> set[str]:
