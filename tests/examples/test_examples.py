@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.mpirun import ROOT, launch
-from tests.variants import FULL
+from tests.variants import FULL, full
 
 pytestmark = pytest.mark.launches
 
-full = pytest.mark.skipif(not FULL, reason="run by make test-full")
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("[0-9]*.py"))
 
 # What an example needs beside what every test needs.
@@ -88,6 +87,7 @@ def test_example(example: str, ranks: int | None, tmp_path: Path) -> None:
         assert "loss scale: " in output
 
 
+@full
 def test_activations_computed_again_take_less_memory(tmp_path: Path) -> None:
     outputs = [run("08_memory.py", 2, tmp_path, *more, env=RETURNED_AT_ONCE) for more in ([], ["--remat"])]
     found = [re.search(r"peak memory: (\d+) MB more .* loss (\S+)", output) for output in outputs]
@@ -145,6 +145,7 @@ def test_bfloat16_needs_no_loss_scale(tmp_path: Path) -> None:
     assert "loss scale: " not in run("05_mixed_precision_digits.py", 2, tmp_path, "--policy", "mixed_bfloat16")
 
 
+@full
 def test_digits_on_3_ranks(tmp_path: Path) -> None:
     """Neither the 1,436 images for training nor the 361 for the test divide by 3.
 

@@ -1,4 +1,4 @@
-"""tests/random: cases of fixed seeds, on two ranks and on three of two nodes; and that it finds what is wrong."""
+"""tests/random: cases of fixed seeds, on two ranks (in full also on three of two nodes); and that it finds errors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.support.mpirun import ROOT
+from tests.variants import in_full
 
 pytestmark = pytest.mark.launches
 
@@ -19,9 +20,7 @@ def run(*arguments: str | int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
 
 
-@pytest.mark.parametrize(
-    "arguments", [("--ranks", 2), ("--ranks", 3, "--nodes", "2,1", "--first", 500)], ids=["2 ranks", "2+1 ranks"]
-)
+@pytest.mark.parametrize("arguments", [("--ranks", 2), *in_full(("--ranks", 3, "--nodes", "2,1", "--first", 500))])
 def test_cases_of_a_fixed_seed(arguments: tuple) -> None:
     done = run("--seconds", SECONDS, "--count", 14, "--seed", 3, "--no-shrink", *arguments)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]

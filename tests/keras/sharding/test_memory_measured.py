@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.memory import ALLOCATORS
 from tests.support.mpirun import launch
+from tests.variants import full
 
 pytestmark = pytest.mark.launches
 
@@ -28,6 +29,7 @@ def measured(folder: Path, ranks: int, shard: int) -> list[dict[str, int]]:
     return [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(ranks)]
 
 
+@full
 def test_whole_state(tmp_path: Path) -> None:
     (answer,) = measured(tmp_path, 1, 1)
     assert abs(answer["measured"] / answer["predicted"] - 1) < LIMIT, answer

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.mpirun import Finished, launch
+from tests.variants import full
 
 pytestmark = pytest.mark.launches
 
@@ -53,12 +54,14 @@ def test_without_smddprun(copied: str) -> None:
         assert weights == copied
 
 
+@full
 def test_another_allocator_is_a_warning() -> None:
     done = smddprun(SHARED, "-np", "2", SCRIPT, TF_CPU_ALLOCATOR_USE_BFC="1")
     assert [referred[:2] for referred in told(done)] == [(0, 0)] * 2
     assert "TF_CPU_ALLOCATOR_USE_BFC=1 gives TensorFlow another allocator; unset it." in done.output
 
 
+@full
 def test_ranks_of_two_nodes(copied: str) -> None:
     """Two share theirs, the third has nobody to share with; sums from the other node are read in place, too."""
     ranks = told(smddprun(SHARED, "-np", "3", SCRIPT, "hosts=a,a,b"))
@@ -66,6 +69,7 @@ def test_ranks_of_two_nodes(copied: str) -> None:
     assert len({weights for _, _, weights in ranks}) == 1
 
 
+@full
 def test_one_rank_without(copied: str) -> None:
     """Then all of its node copy, and the others say why."""
     done = smddprun(SHARED, "-np", "2", SCRIPT, "not_on=1")
