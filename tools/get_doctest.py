@@ -1,4 +1,4 @@
-"""Puts doctest's header, which the tests in C++ need, into build/doctest where the compiler has none: no root is needed.
+"""Puts doctest's header, which the tests in C++ need, into build/doctest where the compiler has none, without root.
 
 The package doctest-dev is unpacked there with apt and dpkg-deb. Where these are missing, or cannot reach their servers,
 a line says what to do; the tests in C++ are left out then. `make build` calls this once.

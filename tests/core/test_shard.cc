@@ -1,5 +1,4 @@
 #include "core/shard.h"
-
 #include "native/testing.h"
 
 namespace smddp {
