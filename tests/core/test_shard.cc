@@ -46,6 +46,14 @@ TEST_CASE("shards are equal and aligned") {
   });
 }
 
+TEST_CASE("shards of what divides into aligned pieces are no larger than needed") {
+  for (const int parts : {1, 2, 3, 8}) {
+    for (const int64_t pieces : {1, 2, 5}) {
+      for (const Range& shard : ShardsOf(32 * pieces * parts, 4, parts)) CHECK(shard.size() == 32 * pieces);
+    }
+  }
+}
+
 TEST_CASE("fewer elements than one aligned piece belong to the first part") {
   for (const int parts : {1, 2, 3, 4, 7, 8}) {
     for (const int64_t elements : {0, 1, parts - 1, parts, parts + 1}) {
