@@ -2,6 +2,9 @@
 #include "native/ranks.h"
 #include "runtime/plans/bucket_matcher.h"
 
+#include <atomic>
+#include <thread>
+
 namespace smddp {
 namespace {
 
@@ -29,7 +32,8 @@ TEST_CASE("step times: a step with a gap in it") {
 }
 
 TEST_CASE("bucket matcher: gradients in any order are reduced, and one that does not fit is an error") {
-  AsRanks({"a", "a"}, [](int rank, Session& session) {
+  std::atomic<int> through{0};
+  AsRanks({"a", "a"}, [&](int rank, Session& session) {
     PlanSpec spec;
     spec.key = "tape";
     spec.op = ReduceOp::kSum;
@@ -59,6 +63,8 @@ TEST_CASE("bucket matcher: gradients in any order are reduced, and one that does
     const SessionStats stats = session.diagnostics().Stats();
     CHECK(stats.steps == 4);
     CHECK(stats.plans == 1);
+    // The error ends the session: not before the other rank has its sums.
+    for (++through; through < 2;) std::this_thread::yield();
     float one = 0;
     const Status status = Wait([&](DoneCallback done) {
       session.ReducePlanned({plan, 1, 0, true, 5}, {DType::kFloat32, {2}, &one, &one}, done);
