@@ -1,9 +1,9 @@
+#include <atomic>
+#include <thread>
+
 #include "native/members.h"
 #include "native/ranks.h"
 #include "runtime/plans/bucket_matcher.h"
-
-#include <atomic>
-#include <thread>
 
 namespace smddp {
 namespace {
