@@ -1,4 +1,4 @@
-"""Puts the header of doctest, for the tests in C++, into build/doctest where the compiler has none; needs no root.
+"""Puts doctest's header, which the tests in C++ need, into build/doctest where the compiler has none, without root.
 
 The package doctest-dev is unpacked there with apt and dpkg-deb. Where these are missing, or cannot reach their servers,
 a line says what to do; the tests in C++ are left out then. `make build` calls this once.

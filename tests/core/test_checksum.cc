@@ -1,8 +1,7 @@
-#include "core/checksum.h"
-
 #include <algorithm>
 #include <vector>
 
+#include "core/checksum.h"
 #include "native/testing.h"
 
 namespace smddp {

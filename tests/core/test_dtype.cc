@@ -1,7 +1,6 @@
-#include "core/dtype.h"
-
 #include <string>
 
+#include "core/dtype.h"
 #include "native/testing.h"
 
 namespace smddp {

@@ -1,7 +1,6 @@
-#include "core/hash.h"
-
 #include <string>
 
+#include "core/hash.h"
 #include "native/testing.h"
 
 namespace smddp {
@@ -12,7 +11,7 @@ TEST_CASE("FNV-1a of known texts") {  // the published vectors of the 64-bit var
   CHECK(Fnv1a("") == 1469598103934665603ull);
   CHECK(Fnv1a("a") == step(1469598103934665603ull, 'a'));
   CHECK(Fnv1a("ab") == step(step(1469598103934665603ull, 'a'), 'b'));
-  CHECK(Fnv1a("a", 0xcbf29ce484222325ull) == 0xaf63dc4c8601ec8cull);       // FNV's own start
+  CHECK(Fnv1a("a", 0xcbf29ce484222325ull) == 0xaf63dc4c8601ec8cull);  // FNV's own start
   CHECK(Fnv1a("foobar", 0xcbf29ce484222325ull) == 0x85944171f73967e8ull);
   CHECK(Fnv1a("\xff") == step(1469598103934665603ull, 0xff));  // bytes, not signed characters
 }

@@ -1,5 +1,4 @@
 #include "core/shape.h"
-
 #include "native/testing.h"
 
 namespace smddp {

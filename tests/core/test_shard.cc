@@ -1,5 +1,4 @@
 #include "core/shard.h"
-
 #include "native/testing.h"
 
 namespace smddp {
@@ -45,6 +44,14 @@ TEST_CASE("shards are equal and aligned") {
     }
     CHECK(full * element_size * parts < elements * element_size + parts * (element_size + alignment));
   });
+}
+
+TEST_CASE("shards of what divides into aligned pieces are no larger than needed") {
+  for (const int parts : {1, 2, 3, 8}) {
+    for (const int64_t pieces : {1, 2, 5}) {
+      for (const Range& shard : ShardsOf(32 * pieces * parts, 4, parts)) CHECK(shard.size() == 32 * pieces);
+    }
+  }
 }
 
 TEST_CASE("fewer elements than one aligned piece belong to the first part") {

@@ -1,9 +1,8 @@
-#include "core/status.h"
-
 #include <memory>
 #include <set>
 #include <string>
 
+#include "core/status.h"
 #include "native/testing.h"
 
 namespace smddp {

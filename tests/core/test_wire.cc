@@ -1,6 +1,5 @@
 // core/wire.h, messages as bytes. (test_wire.py is about narrower dtypes between ranks.)
 #include "core/wire.h"
-
 #include "native/testing.h"
 
 namespace smddp {

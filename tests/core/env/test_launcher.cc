@@ -1,5 +1,3 @@
-#include "core/env/launcher.h"
-
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -8,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "core/env/launcher.h"
 #include "native/testing.h"
 
 namespace smddp {

@@ -1,10 +1,9 @@
-#include "core/process/log.h"
-
 #include <unistd.h>
 
 #include <cstdio>
 #include <regex>
 
+#include "core/process/log.h"
 #include "native/testing.h"
 
 namespace smddp {
@@ -33,9 +32,10 @@ constexpr LogLevel kLevels[] = {LogLevel::kTrace, LogLevel::kDebug, LogLevel::kI
                                 LogLevel::kError};
 
 TEST_CASE("names of log levels, in any case") {
-  const std::pair<const char*, LogLevel> names[] = {
-      {"trace", LogLevel::kTrace}, {"DEBUG", LogLevel::kDebug}, {"Info", LogLevel::kInfo}, {"warning", LogLevel::kWarning},
-      {"error", LogLevel::kError}, {"fatal", LogLevel::kError}, {"OFF", LogLevel::kOff}};
+  const std::pair<const char*, LogLevel> names[] = {{"trace", LogLevel::kTrace}, {"DEBUG", LogLevel::kDebug},
+                                                    {"Info", LogLevel::kInfo},   {"warning", LogLevel::kWarning},
+                                                    {"error", LogLevel::kError}, {"fatal", LogLevel::kError},
+                                                    {"OFF", LogLevel::kOff}};
   for (const auto& [name, level] : names) {
     LogLevel found = LogLevel::kTrace;
     CHECK(LogLevelFromName(name, &found));

@@ -1,8 +1,7 @@
-#include "core/process/version.h"
-
 #include <fstream>
 #include <string>
 
+#include "core/process/version.h"
 #include "native/testing.h"
 
 namespace smddp {

@@ -1,8 +1,7 @@
-#include "core/sync/doorbell.h"
-
 #include <thread>
 
 #include "core/clock.h"
+#include "core/sync/doorbell.h"
 #include "native/testing.h"
 
 namespace smddp {

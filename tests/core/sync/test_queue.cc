@@ -1,7 +1,6 @@
-#include "core/sync/queue.h"
-
 #include <thread>
 
+#include "core/sync/queue.h"
 #include "native/testing.h"
 
 namespace smddp {

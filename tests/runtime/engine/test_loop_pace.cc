@@ -1,0 +1,82 @@
+// How the engine's thread waits. (test_loop_pace.py measures what a sleeping program costs.)
+#include <algorithm>
+
+#include "core/clock.h"
+#include "native/testing.h"
+#include "runtime/engine/loop_pace.h"
+
+namespace smddp {
+namespace {
+
+constexpr int64_t kMs = 1000 * 1000;
+
+TEST_CASE("loop pace: cores for the ranks of a node") {
+  CHECK(CoresFor(4, 8) == Cores::kPlenty);
+  CHECK(CoresFor(4, 7) == Cores::kShared);
+  CHECK(CoresFor(4, 4) == Cores::kShared);
+  CHECK(CoresFor(4, 3) == Cores::kCrowded);
+  CHECK(CoresFor(1, 1) == Cores::kShared);
+}
+
+double SecondsOf(LoopPace* pace, const Doorbell& bell, bool expecting, bool soundless, int64_t idle_ns) {
+  const int64_t begin = NowNs();
+  pace->Wait(bell.rings, expecting, soundless, idle_ns);
+  return static_cast<double>(NowNs() - begin) / 1e9;
+}
+
+TEST_CASE("loop pace: it does not sleep at first, then for longer and longer, and at once again when something moves") {
+  Doorbell bell;
+  LoopPace pace(bell, Cores::kCrowded, /*polled=*/false);
+  for (int i = 0; i < 5; ++i) CHECK(SecondsOf(&pace, bell, true, false, kMs) < 0.05);  // spins
+  CHECK(bell.sleeping == 0);
+  double longest = 0;
+  for (int i = 0; i < 12; ++i) longest = std::max(longest, SecondsOf(&pace, bell, true, false, kMs));
+  CHECK(longest >= 0.0045);  // the last ones 5 ms
+  CHECK(SecondsOf(&pace, bell, true, /*soundless=*/true, kMs) < 0.0045 + 0.05);
+  pace.EndRound(true, true, false, kMs);
+  CHECK(pace.last_moved_ns() == kMs);
+  CHECK(pace.wakeups() == 18);
+}
+
+TEST_CASE(
+    "loop pace: where nothing is expected it sleeps until the bell rings, or 100 ms; 5 ms where others cannot ring") {
+  Doorbell bell;
+  LoopPace rings(bell, Cores::kShared, /*polled=*/false), polled(bell, Cores::kShared, /*polled=*/true);
+  CHECK(SecondsOf(&rings, bell, false, false, kMs) >= 0.09);
+  const double seconds = SecondsOf(&polled, bell, false, false, kMs);
+  CHECK(seconds >= 0.004);
+  CHECK(seconds < 0.09);
+  const uint32_t seen = bell.rings;
+  bell.Ring();
+  const int64_t begin = NowNs();
+  rings.WaitLong(seen);
+  CHECK(NowNs() - begin < 90 * kMs);
+}
+
+TEST_CASE("loop pace: ticks five times a second, looks at every 5 ms") {
+  Doorbell bell;
+  LoopPace pace(bell, Cores::kPlenty, false);
+  int ticks = 0, looks = 0;
+  for (int64_t now = 0; now <= 1000 * kMs; now += kMs) {
+    ticks += pace.TickDue(now);
+    looks += pace.LookDue(now);
+  }
+  CHECK(ticks == 4);  // more than 200 ms after the last one
+  CHECK(looks == 166);
+}
+
+TEST_CASE("loop pace: slots are evacuated when nothing is expected, after many idle rounds, or a millisecond") {
+  Doorbell bell;
+  LoopPace pace(bell, Cores::kPlenty, false);
+  CHECK(pace.MayEvacuate(false, 0));
+  int first = 0;
+  for (int round = 1; round <= 200 && first == 0; ++round) first = pace.MayEvacuate(true, 0) ? round : 0;
+  CHECK(first == 64);
+  CHECK(pace.MayEvacuate(true, kMs + 1));
+  pace.EndRound(true, false, false, kMs);
+  CHECK_FALSE(pace.MayEvacuate(true, kMs + 1));
+  CHECK(pace.last_worked_ns() == 0);
+}
+
+}  // namespace
+}  // namespace smddp
