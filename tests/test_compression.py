@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.native_module import core
+from tests.variants import in_full
 
 pytestmark = pytest.mark.ranks("2")
 
@@ -114,7 +115,7 @@ def trained(hvd, rank, compression, jit_compile=False, **how):
     return model.get_weights(), history.history["loss"][-1]
 
 
-@pytest.mark.parametrize("how", [{}, {"jit_compile": True}, {"shard": "world"}], ids=["plain", "compiled", "sharded"])
+@pytest.mark.parametrize("how", [{}, {"shard": "world"}, *in_full({"jit_compile": True})], ids=repr)
 def test_training(hvd, rank, size, mpi, nodes, how):
     """The weights of all ranks are equal; the loss is that of float32 sums, nearly."""
     if "shard" in how and size == 1:

@@ -294,3 +294,19 @@ def _fields(node: ast.ClassDef, methods: Sequence[ast.AST]) -> set[str]:
     attributes = [one for method in methods for one in ast.walk(method) if isinstance(one, ast.Attribute)]
     assigned = [one for one in attributes if isinstance(one.ctx, ast.Store) and getattr(one.value, "id", "") == "self"]
     return declared | {one.attr for one in assigned}
+
+
+def does_something(source: str) -> bool:
+    """Whether a module has a function, a class with more than a docstring, or calls something when it is imported.
+
+    One without only names what others have: types, errors, modules under another name.
+    """
+    return any(map(_does_something, ast.parse(source).body))
+
+
+def _does_something(node: ast.stmt) -> bool:
+    if isinstance(node, ast.ClassDef):
+        return any(not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)) for each in node.body)
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return True
+    return any(isinstance(each, ast.Call) for each in ast.walk(node))

@@ -152,14 +152,31 @@ def source_lines_of(text: str) -> int:
     return sum(bool(line.split("//")[0].strip()) for line in code.split("\n"))
 
 
-def found_by_name(sources: list[Path]) -> str:
-    """How many have a `test_NAME` or `test_NAME_...`, .py or .cc, in the same folder of `tests`: share and numbers."""
-    found = 0
+def without_test_by_name(sources: list[Path]) -> list[Path]:
+    """Those that have no `test_NAME` or `test_NAME_...`, .py or .cc, in the same folder of `tests`."""
+    missing = []
     for path in sources:
         folder = ROOT / "tests" / path.relative_to(ROOT).parent.relative_to(path.relative_to(ROOT).parts[0])
         names = [file.stem for file in folder.glob("test_*") if file.suffix in (".py", ".cc")]
-        found += any(name == f"test_{path.stem}" or name.startswith(f"test_{path.stem}_") for name in names)
+        wanted = f"test_{path.stem.lstrip('_')}"  # of `_backend.py` that is `test_backend.py`
+        if not any(name == wanted or name.startswith(f"{wanted}_") for name in names):
+            missing.append(path)
+    return missing
+
+
+def share_found_by_name(sources: list[Path]) -> str:
+    """How many of them have a test of their name: share and numbers."""
+    found = len(sources) - len(without_test_by_name(sources))
     return f"{100 * found / len(sources):.0f} % ({found} of {len(sources)})"
+
+
+def modules_to_test() -> list[Path]:
+    """The modules that ship and do something of their own: no packages, and none that only names what others have."""
+    return [
+        path
+        for path in python()
+        if path.stem[:2] != "__" and of_python.does_something(path.read_text(encoding="utf-8"))
+    ]
 
 
 def native(*folders: str) -> list[Path]:
@@ -359,8 +376,11 @@ def main() -> int:
             str(sum(len(of_python.assignments_to_keras(p.read_text(encoding="utf-8"))) for p in others)),
         ),
         (".py files at the top of smddp_tf", str(sum(path.parent == ROOT / "smddp_tf" for path in files))),
-        ("Python modules whose test is found by name", found_by_name([p for p in files if p.stem[:2] != "__"])),
-        ("C++ units whose test is found by name", found_by_name([p for p in native("tf_ops") if p.suffix == ".cc"])),
+        ("Python modules whose test is found by name", share_found_by_name(modules_to_test())),
+        (
+            "C++ units whose test is found by name",
+            share_found_by_name([p for p in native("tf_ops") if p.suffix == ".cc"]),
+        ),
         ("arguments in smddp_tf that are `Any`", of_python.share_of_any(files)),
         ("source lines that ship, without comments", f"{source_lines()} (at most {MOST_SOURCE_LINES})"),
         ("lines of C++ and Python that ship", str(lines_of(native("tf_ops")) + lines_of(files))),

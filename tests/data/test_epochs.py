@@ -10,86 +10,11 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from tests.support.dealt_data import ITEMS, dealt, padded
+from tests.data.probed_fit import Batches, Probe, seen_in_fit
+from tests.support.dealt_data import ITEMS, dealt
 from tests.support.keras_training import dense_model, distance, flat_weights
 
 pytestmark = pytest.mark.ranks("2")
-
-
-class Batches(keras.utils.PyDataset):
-    """ITEMS batches of two rows; the number of the batch is in its targets."""
-
-    def __init__(self, **settings):
-        super().__init__(**settings)
-        self.epochs = 0
-
-    def __len__(self):
-        return ITEMS
-
-    def __getitem__(self, index):
-        return np.full((2, 6), 0.1 * index, np.float32), np.full((2, 3), float(index), np.float32)
-
-    def on_epoch_end(self):
-        self.epochs += 1
-
-
-class Probe(keras.Sequential):
-    """A model that remembers the first target of each batch it trains on."""
-
-    def train_step(self, data):
-        self.add_seen(data[1][0, 0])
-        return super().train_step(data)
-
-    def add_seen(self, number):
-        tf.py_function(lambda value: self.seen[-1].append(int(value)), [number], [])
-
-
-class Epochs(keras.callbacks.Callback):
-    def on_train_begin(self, logs=None):
-        object.__setattr__(self.model, "seen", [])
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.model.seen.append([])
-
-
-def seen_in_fit(
-    dataset, *callbacks, epochs: int = 3, wrap=hvk.DistributedOptimizer, probe=Probe, **options
-) -> list[list[int]]:
-    keras.utils.set_random_seed(7)
-    model = probe([keras.Input((6,)), keras.layers.Dense(3)])
-    model.compile(wrap(keras.optimizers.SGD(0.0)), loss="mse")
-    model.fit(dataset, epochs=epochs, verbose=0, shuffle=False, callbacks=[Epochs(), *callbacks], **options)
-    return model.seen
-
-
-@pytest.mark.parametrize("workers", [1, 3], ids=["one worker", "three workers"])
-def test_py_dataset_through_fit(hvd, rank, size, mpi, workers):
-    source = Batches(workers=workers, max_queue_size=4)
-    part = hvd.data.shard(source, shuffle=True, seed=5)
-    assert (part.workers, part.use_multiprocessing, part.max_queue_size) == (workers, False, 4)
-    orders = [dealt(mpi, epoch) for epoch in seen_in_fit(part)]
-    assert source.epochs >= 3
-    assert all(len(order) == len(padded(size)) and set(order) == set(range(ITEMS)) for order in orders)
-    assert len({tuple(order) for order in orders}) == 3
-    part.epoch = 1
-    assert dealt(mpi, seen_in_fit(part, epochs=1)[0]) == orders[1]
-
-
-def test_py_dataset_in_order(hvd, size, mpi):
-    orders = [dealt(mpi, epoch) for epoch in seen_in_fit(hvd.data.shard(Batches(), even="drop"), epochs=2)]
-    assert orders == [list(range(ITEMS - ITEMS % size))] * 2
-
-
-def test_py_dataset_without_end(hvd, rank, size):
-    class Endless(Batches):
-        __len__ = None
-        num_batches = None
-
-    part = hvd.data.shard(Endless())
-    assert part.num_batches is None
-    assert [int(part[i][1][0, 0]) for i in range(3)] == [rank, rank + size, rank + 2 * size]
-    with pytest.raises(ValueError, match="no order to shuffle"):
-        hvd.data.shard(Endless(), shuffle=True)
 
 
 def test_batches_of_arrays_through_fit(hvd, size, mpi):

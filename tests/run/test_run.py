@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from smddp_tf.lifecycle.versions import shown
-from smddp_tf.run import LaunchError, run
 from smddp_tf.run.launch.mpi import MPICH, find_mpi
-from tests.support.mpirun import ROOT, SCRIPTS, environment, find_mpirun, launch
+from tests.run.started import LAUNCHER, PATIENCE, RANKS, smddprun
+from tests.support.mpirun import environment
 
 pytestmark = pytest.mark.launches
-
-RANKS = SCRIPTS / "ranks_without_tensorflow.py"
-PATIENCE = 120.0
-
-
-def smddprun(*arguments: str | Path, timeout: float = PATIENCE, **env: str):
-    return launch(["-m", "smddp_tf.run", *arguments], ranks=None, timeout=timeout, env=env)
 
 
 def test_ranks_find_each_other_and_their_lines_are_told_apart(tmp_path: Path) -> None:
@@ -112,12 +102,6 @@ def test_variables_by_which_other_programs_know_their_rank() -> None:
     ]  # fmt: skip
 
 
-def test_the_same_variables_under_plain_mpirun() -> None:
-    tell = "import os; print('told', *(os.environ.get(name) for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK')))"
-    done = launch(["-m", "smddp_tf.run", sys.executable, "-c", tell], ranks=2, timeout=PATIENCE).check()
-    assert sorted(re.findall("told (.*)", done.output)) == ["0 2 0", "1 2 1"]
-
-
 def test_first_failing_rank_gives_the_exit_code_and_the_tail() -> None:
     done = smddprun("-np", "2", RANKS, "fail")
     assert not done.timed_out
@@ -157,91 +141,6 @@ def test_a_rank_that_ends_with_a_code_ends_those_that_are_in_code_of_their_own()
     assert done.returncode == 3, done.output
     assert done.seconds < 40, done.output
     assert re.search(r"smddprun: rank 1 on \S+ ended with exit code 3, and the job with it", done.output)
-
-
-@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_after_a_signal(sign: signal.Signals) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "smddp_tf.run", "-np", "2", str(RANKS), "wait"],
-        cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, text=True,
-    )  # fmt: skip
-    try:
-        assert process.stdout
-        ranks = [int(re.findall(r"process (\d+)", process.stdout.readline())[0]) for _ in range(2)]
-        process.send_signal(sign)
-        code = process.wait(PATIENCE)
-        wait_until(lambda: not any(map(is_alive, ranks)), "the ranks to end")
-    finally:
-        process.kill()
-        said = "".join(process.communicate())
-    assert ("smddprun: SIGTERM has ended the job of 2 ranks.\n" in said) == (sign == signal.SIGTERM)
-    assert code == (-signal.SIGKILL if sign == signal.SIGKILL else 128 + sign)
-
-
-# `python -m` would import from the current folder itself.
-LAUNCHER = [sys.executable, "-c", "import sys; del sys.path[0]; from smddp_tf.run.cli import main; main()", "-np", "2"]
-ENDED_BY_SIGNALS = """
-import os, signal, sys, time
-from pathlib import Path
-path = Path(sys.argv[1], "rank" + os.environ["RANK"])
-file = path.open("wb", buffering=0)
-for number in signal.SIGUSR1, signal.SIGTERM:
-    signal.signal(number, lambda number, _: file.write(b"%d " % number))
-file.write(b"started ")
-until = time.monotonic() + 60
-while b"15" not in path.read_bytes() and time.monotonic() < until:
-    time.sleep(0.05)
-time.sleep(1.5 if sys.argv[2] == "saves" else 60)
-file.write(b"saved")
-"""
-
-
-@pytest.mark.parametrize(
-    ("manner", "sign", "code"), [("saves", signal.SIGTERM, 143), ("hangs", signal.SIGINT, 130)], ids=["one", "two"]
-)
-def test_each_rank_gets_each_signal_once_and_time_to_save(
-    tmp_path: Path, manner: str, sign: signal.Signals, code: int
-) -> None:
-    """Also where the launcher is sent it twice at once, as by `timeout`. A later second signal does not wait."""
-    job = subprocess.Popen([*LAUNCHER, sys.executable, "-c", ENDED_BY_SIGNALS, tmp_path, manner], env=environment())
-    files = [tmp_path / f"rank{rank}" for rank in range(2)]
-
-    def all_have(words: str) -> bool:
-        return all(file.exists() and file.read_text() == words for file in files)
-
-    try:
-        wait_until(lambda: all_have("started "), "the ranks to start")
-        job.send_signal(signal.SIGUSR1)
-        wait_until(lambda: all_have("started 10 "), "SIGUSR1")
-        job.send_signal(sign)
-        time.sleep(0.001)
-        job.send_signal(sign)
-        wait_until(lambda: all_have("started 10 15 "), "SIGTERM")
-        if manner == "hangs":
-            time.sleep(0.6)
-            job.send_signal(sign)
-            begin = time.monotonic()
-        assert job.wait(PATIENCE) == code
-    finally:
-        job.kill()
-    assert all_have("started 10 15 saved" if manner == "saves" else "started 10 15 "), files[0].read_text()
-    if manner == "hangs":
-        assert time.monotonic() - begin < 8
-
-
-def test_no_code_of_the_current_folder_and_no_home_and_a_program_on_standard_input(tmp_path: Path) -> None:
-    for name in ("random", "secrets", "select", "struct", "token", "runpy", "socket"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('code of the current folder')\n")
-    program = (
-        "import sys; sys.path[:1] = []; import os, time\n"
-        "print('ran', os.environ['RANK'], os.environ['PYTHONFAULTHANDLER'], len(sys.stdin.read()))"
-    )
-    done = subprocess.run(
-        [*LAUNCHER, sys.executable, "-c", program], cwd=tmp_path, input="x" * 200_000, text=True, capture_output=True,
-        env={**environment(), "HOME": ""}, timeout=PATIENCE, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["[0]<stdout>: ran 0 1 200000", "[1]<stdout>: ran 1 1 0"]
 
 
 @pytest.mark.parametrize("redirection", [">/dev/full", ">&-", "| true"])
@@ -311,20 +210,6 @@ def test_values_are_on_no_command_line(tmp_path: Path, hosts: str) -> None:
         assert "s3cret" not in Path(f"{agent}.lines").read_text()
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    give_up_at = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < give_up_at, f"waited for {what} in vain"
-        time.sleep(0.05)
-
-
-def is_alive(process: int) -> bool:
-    try:
-        return b"ranks_without_tensorflow" in Path(f"/proc/{process}/cmdline").read_bytes()
-    except OSError:
-        return False
-
-
 def test_start_timeout_names_who_is_missing(tmp_path: Path) -> None:
     deaf = tmp_path / "mpirun"
     version = "HYDRA Version: 5.0" if find_mpi().kind == MPICH else "mpirun (Open MPI) 5.0.1"
@@ -343,121 +228,3 @@ def test_a_program_that_does_not_exist() -> None:
     assert done.returncode == 127, done.output
     assert "'no-such-program' cannot be started: No such file or directory." in done.output
     assert done.output.count("\n") == 1  # nothing of mpirun
-
-
-# What `srun --mpi=pmix` leaves of a rank's environment: PMIx, and Slurm's own variables.
-AS_UNDER_SRUN = """
-import os, sys
-rank = os.environ["PMIX_RANK"]
-for name in [name for name in os.environ if name.startswith("OMPI_COMM") or name == "OMPI_UNIVERSE_SIZE"]:
-    del os.environ[name]
-os.environ.update(SLURM_STEP_ID="0", SLURM_STEP_NUM_TASKS="2", SLURM_LOCALID=rank, SLURM_PROCID=rank)
-os.execv(sys.executable, [sys.executable, "-m", "smddp_tf.run", *sys.argv[1:]])
-"""
-
-
-@pytest.mark.parametrize(
-    "inner",
-    [["-m", "smddp_tf.run"], ["-m", "smddp_tf.run", sys.executable], ["-c", AS_UNDER_SRUN]],
-    ids=["script", "command", "srun"],
-)
-def test_inside_mpirun_it_is_a_rank(inner: list[str]) -> None:
-    """As `mpirun python -m smddp_tf.run script.py`, and as SageMaker's `mpirun smddprun python script.py`."""
-    if AS_UNDER_SRUN in inner and find_mpi().kind == MPICH:
-        pytest.skip("MPICH's mpiexec gives no PMIx to pretend with")
-    done = launch([*inner, RANKS, "sum"], ranks=2, timeout=PATIENCE).check()
-    assert sorted(re.findall(r"rank (\d) of 2: \[3.0, 3.0, 3.0\] (\d)", done.output)) == [("0", "0"), ("1", "1")]
-
-
-@pytest.mark.parametrize("family", ["horovod", "smdistributed"])
-def test_scripts_of_others_run_unchanged(tmp_path: Path, family: str) -> None:
-    """One launched by us, one under an mpirun that is there already; also in processes that the script starts."""
-    module = {"horovod": "horovod.tensorflow", "smdistributed": "smdistributed.dataparallel.tensorflow"}[family]
-    script = tmp_path / "train.py"
-    script.write_text(
-        f"import subprocess, sys, {module} as hvd\nhvd.init()\n"
-        "print('rank', hvd.rank(), 'of', hvd.size(), hvd.rank.__module__, flush=True)\n"
-        f"child = 'import {module} as hvd; print(\"child\", hvd.rank.__module__)'\n"
-        "subprocess.run([sys.executable, '-c', child], check=True)\n"
-    )
-    if family == "horovod":
-        done = smddprun("-np", "2", "--as", family, script).check()
-    else:
-        done = launch(["-m", "smddp_tf.run", "--as", family, script], ranks=2, timeout=PATIENCE).check()
-    assert sorted(re.findall(r"rank (\d) of 2 smddp_tf", done.output)) == ["0", "1"], done.output
-    assert done.output.count("child smddp_tf") == 2
-
-
-def test_a_script_that_is_not_launched_runs_here(tmp_path: Path) -> None:
-    (tmp_path / "beside.py").write_text("WORD = 'found'\n")
-    script = tmp_path / "main.py"
-    script.write_text("import sys, beside\nprint(__name__, beside.WORD, sys.argv)\nsys.exit(5)\n")
-    done = smddprun(script, "--np", "3")
-    assert done.returncode == 5
-    assert done.output == f"__main__ found {[str(script), '--np', '3']}\n"
-
-
-def test_run_returns_every_ranks_result(monkeypatch) -> None:
-    clean(monkeypatch)
-    offset = 100
-
-    def work(factor: int, *, power: int) -> tuple[int, int]:
-        import smddp_tf as hvd
-
-        hvd.init()
-        return hvd.size(), offset + factor * (hvd.rank() + 1) ** power
-
-    assert run(work, args=(3,), kwargs={"power": 2}, num_proc=2) == [(2, 103), (2, 112)]
-
-
-def test_run_raises_what_a_rank_raised(monkeypatch, capfd) -> None:
-    clean(monkeypatch)
-
-    class OwnError(Exception):
-        pass
-
-    def work() -> None:
-        if os.environ["HOROVOD_RANK"] == "1":
-            raise OwnError("deep inside")
-        time.sleep(600)
-
-    with pytest.raises(Exception, match="deep inside") as raised:
-        run(work, num_proc=2)
-    assert type(raised.value).__name__ == "OwnError"
-    cause = str(raised.value.__cause__)
-    assert "on rank 1" in cause
-    assert re.search(r"line \d+, in work", cause), cause  # cloudpickle 3.1.3 leaves out the name of the file
-    with pytest.raises(LaunchError, match="Gloo"):
-        run(work, use_gloo=True)
-
-
-def test_run_raises_what_one_rank_raised_and_not_what_came_of_it_elsewhere(monkeypatch) -> None:
-    clean(monkeypatch)
-
-    def work() -> None:
-        import numpy as np
-
-        import smddp_tf as hvd
-        from tests.native_module import core
-
-        hvd.init()
-        for name in ("first", "second"):
-            core().allreduce([np.ones(3, np.float32)], "float32", name, int(hvd.Sum))
-            if hvd.rank() == 1:
-                raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine") as raised:
-        run(work, num_proc=3)
-    assert "on rank 1" in str(raised.value.__cause__)
-
-
-def clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = environment()
-    for name in set(os.environ) - set(wanted):
-        monkeypatch.delenv(name)
-    for name, value in wanted.items():
-        monkeypatch.setenv(name, value)
-
-
-def test_the_mpirun_that_is_found_is_ours() -> None:
-    assert Path(find_mpi().mpirun).parent.resolve() == Path(find_mpirun()).parent.resolve()

@@ -107,3 +107,31 @@ def distributed(**options: Any) -> Iterator[Any]:
     distribution = keras.distribution.DataParallel(**options)
     with distribution.scope():
         yield distribution
+
+
+def same_on_all(mpi, values: np.ndarray) -> bool:
+    return all(np.array_equal(theirs, values) for theirs in mpi.allgather(values))
+
+
+class Centred(keras.layers.Layer):
+    """A layer with states of its own: a moving mean, and a counter."""
+
+    def build(self, shape):
+        self.mean = self.add_weight(shape=(shape[-1],), initializer="zeros", trainable=False)
+        self.calls = self.add_weight(shape=(), dtype="int32", initializer="zeros", trainable=False)
+
+    def call(self, inputs, training=False):
+        if training:
+            self.mean.assign(0.5 * self.mean + 0.5 * keras.ops.mean(inputs, axis=0))
+            self.calls.assign_add(1)
+        return inputs - self.mean
+
+
+def with_statistics():
+    """A model, and a part of it that has no optimizer."""
+    keras.utils.set_random_seed(5)
+    inputs = keras.Input((FEATURES,))
+    normalized = keras.layers.BatchNormalization(momentum=0.5)(Centred()(inputs))
+    made = keras.Model(inputs, keras.layers.Dense(1)(normalized))
+    made.compile(keras.optimizers.SGD(0.01), "mse")
+    return made, keras.Model(inputs, normalized)

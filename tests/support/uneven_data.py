@@ -85,3 +85,16 @@ def train_in_windows(
     ]
     windows = [list(itertools.chain(*steps[i : i + passes])) for i in range(0, len(steps) - passes + 1, passes)]
     return train_jointly(model, optimizer, [[[batch] for batch in window] for window in windows])
+
+
+class Steps(keras.callbacks.Callback):
+    """Counts the batches that callbacks see, by epoch."""
+
+    def on_train_begin(self, logs=None):
+        self.epochs = []
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epochs.append(0)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.epochs[-1] += 1

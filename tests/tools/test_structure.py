@@ -254,6 +254,30 @@ def test_what_ships_does_not_grow(structure):
     assert structure.source_lines() <= structure.MOST_SOURCE_LINES
 
 
+def test_the_test_of_a_module_is_found_by_its_name(structure):
+    """A reader who changes a module finds the tests that would fail."""
+    modules = structure.modules_to_test()
+    missing = structure.without_test_by_name(modules)
+    assert len(missing) <= 10, [str(path.relative_to(ROOT)) for path in missing]
+    assert ROOT / "smddp_tf/keras/_backend.py" not in missing  # tests/keras/test_backend.py
+    assert ROOT / "smddp_tf/as_horovod.py" in missing
+    assert structure.share_found_by_name(missing) == f"0 % (0 of {len(missing)})"
+
+
+@pytest.mark.parametrize(
+    ("source", "does"),
+    [
+        ('"""Doc."""\nfrom a import b\n__all__ = ["b"]\nC = Union[b, int]\n', False),
+        ('class E(ValueError):\n    """Of a kind."""\n', False),
+        ("class E(ValueError):\n    x = 1\n", True),
+        ("def f(): ...\n", True),
+        ("import a\na.install()\n", True),
+    ],
+)
+def test_modules_that_only_name_what_others_have(of_python, source, does):
+    assert of_python.does_something(source) is does
+
+
 def test_comments_and_docstrings_are_no_source_lines(structure, of_python):
     text = '"""A module.\n\nIts contract.\n"""\n\nimport os  # why\n\n\ndef f():\n    """Does."""\n'
     text += "    # how\n    return (\n        1\n    )\n"

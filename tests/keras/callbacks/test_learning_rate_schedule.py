@@ -1,4 +1,4 @@
-"""The learning rate callbacks: which rate at which batch, and what becomes of momentum."""
+"""LearningRateScheduleCallback: which rate at which batch."""
 
 from __future__ import annotations
 
@@ -7,49 +7,10 @@ import numpy as np
 import pytest
 
 import smddp_tf.keras as hvk
-from tests.support.one_weight import X, Y, one_weight_model
+from tests.keras.callbacks.learning_rates import STEPS_PER_EPOCH, fit
+from tests.support.one_weight import one_weight_model
 
 pytestmark = pytest.mark.ranks("2")
-
-STEPS_PER_EPOCH = 4
-
-
-class Rates(keras.callbacks.Callback):
-    """Remembers the rate that each batch is trained with."""
-
-    def __init__(self):
-        super().__init__()
-        self.seen = []
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.seen.append(float(self.model.optimizer.learning_rate.numpy()))
-
-
-def fit(optimizer, *callbacks, epochs=1, **options):
-    rates = Rates()
-    model = one_weight_model(optimizer)
-    rows = 2 * STEPS_PER_EPOCH
-    x, y = np.full((rows, 1), X, np.float32), np.full((rows, 1), Y, np.float32)
-    history = model.fit(
-        x, y, batch_size=2, epochs=epochs, verbose=0, shuffle=False, callbacks=[*callbacks, rates], **options
-    )
-    return rates.seen, history.history, float(model.get_weights()[0][0, 0])
-
-
-def warmup_rates(size: int, full: float, epochs: int, total_epochs: int) -> list[float]:
-    """By hand: a straight line from full / size at batch -1 to full at the last batch of the warm-up."""
-    steps = epochs * STEPS_PER_EPOCH
-    line = [full / size + (full - full / size) * (batch + 1) / steps for batch in range(steps)]
-    return line + [full] * (total_epochs * STEPS_PER_EPOCH - steps)
-
-
-def test_warmup_is_a_line_from_one_rank_s_rate_to_the_full_one(hvd, size, rank, capsys):
-    warmup = hvk.callbacks.LearningRateWarmupCallback(initial_lr=0.08, warmup_epochs=2, verbose=1)
-    rates, history, _ = fit(keras.optimizers.SGD(0.08), warmup, epochs=3)
-    np.testing.assert_allclose(rates, warmup_rates(size, 0.08, 2, 3), rtol=1e-6)
-    np.testing.assert_allclose(history["lr"], [rates[3], 0.08, 0.08], rtol=1e-6)
-    printed = "Epoch 2: finished gradual learning rate warmup to 0.08." in capsys.readouterr().out
-    assert printed == (rank == 0)
 
 
 @pytest.mark.parametrize("order", ["before", "after"])
@@ -65,17 +26,6 @@ def test_the_rate_has_one_name_in_the_logs(hvd, rank, order, wrapped):
     of_keras = [keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate)] if rank == 0 or not wrapped else []
     assert names(*(ours + of_keras if order == "before" else of_keras + ours)) == ["learning_rate", "loss"]
     assert names(*ours) == ["loss", "lr"]
-
-
-def test_warmup_without_initial_lr_takes_the_optimizer_s(hvd, size):
-    rates, _, _ = fit(keras.optimizers.SGD(0.08), hvk.callbacks.LearningRateWarmupCallback(warmup_epochs=2), epochs=2)
-    np.testing.assert_allclose(rates, warmup_rates(size, 0.08, 2, 2), rtol=1e-6)
-
-
-def test_a_fit_that_resumes_in_the_middle_of_the_warmup(hvd, size):
-    warmup = hvk.callbacks.LearningRateWarmupCallback(initial_lr=0.08, warmup_epochs=2)
-    rates, _, _ = fit(keras.optimizers.SGD(0.08), warmup, epochs=2, initial_epoch=1)
-    np.testing.assert_allclose(rates, warmup_rates(size, 0.08, 2, 2)[STEPS_PER_EPOCH:], rtol=1e-6)
 
 
 @pytest.mark.parametrize("wrapped", [True, False])
@@ -140,73 +90,6 @@ def test_steps_per_epoch_given_by_hand(hvd, size):
     rates, _, _ = fit(keras.optimizers.SGD(0.08), warmup)
     line = [0.08 / size + (0.08 - 0.08 / size) * (batch + 1) / 8 for batch in range(STEPS_PER_EPOCH)]
     np.testing.assert_allclose(rates, line, rtol=1e-6)
-
-
-def changing_rate(epoch: float) -> float:
-    """Up, down, up again, another one at every batch."""
-    return 1.0 + 0.8 * np.sin(9 * epoch)
-
-
-def form_nine(rates, momentum: float, nesterov: bool) -> float:
-    """Goyal et al. 2017, equation (9): the rate stands outside of the buffer, so nothing needs correcting."""
-    w = u = 0.0
-    for rate in rates:
-        gradient = 2 * X * (w * X - Y)
-        u = momentum * u + gradient
-        w -= rate * (momentum * u + gradient if nesterov else u)
-    return w
-
-
-def rmsprop_form_nine(rates, momentum: float, rho: float = 0.9, epsilon: float = 1e-7) -> float:
-    w = u = square = 0.0
-    for rate in rates:
-        gradient = 2 * X * (w * X - Y)
-        square = rho * square + (1 - rho) * gradient**2
-        u = momentum * u + gradient / np.sqrt(square + epsilon)
-        w -= rate * u
-    return w
-
-
-@pytest.mark.parametrize("around", ["nothing", "reduction", "reduction and loss scale"])
-@pytest.mark.parametrize("nesterov", [False, True])
-def test_momentum_correction_of_sgd_agrees_with_the_closed_form(hvd, nesterov, around):
-    optimizer = keras.optimizers.SGD(0.02, momentum=0.9, nesterov=nesterov)
-    if around == "reduction and loss scale":
-        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
-    if around != "nothing":
-        optimizer = hvk.DistributedOptimizer(optimizer)
-    schedule = hvk.callbacks.LearningRateScheduleCallback(0.02, changing_rate, staircase=False)
-    rates, _, weight = fit(optimizer, schedule, epochs=4)
-    assert weight == pytest.approx(form_nine(rates, 0.9, nesterov), rel=1e-5)
-
-
-def test_momentum_correction_of_rmsprop_agrees_with_the_closed_form(hvd):
-    schedule = hvk.callbacks.LearningRateScheduleCallback(0.02, changing_rate, staircase=False)
-    rates, _, weight = fit(keras.optimizers.RMSprop(0.02, momentum=0.8), schedule, epochs=4)
-    assert weight == pytest.approx(rmsprop_form_nine(rates, 0.8), rel=1e-4)
-
-
-def test_momentum_correction_during_the_warmup(hvd):
-    warmup = hvk.callbacks.LearningRateWarmupCallback(0.05, warmup_epochs=2)
-    rates, _, weight = fit(keras.optimizers.SGD(0.05, momentum=0.9), warmup, epochs=3)
-    assert weight == pytest.approx(form_nine(rates, 0.9, nesterov=False), rel=1e-5)
-
-
-def test_without_correction_the_buffer_keeps_its_old_rate(hvd):
-    """Shows that the tests above can fail."""
-    schedule = hvk.callbacks.LearningRateScheduleCallback(
-        0.02, changing_rate, staircase=False, momentum_correction=False
-    )
-    rates, _, weight = fit(keras.optimizers.SGD(0.02, momentum=0.9), schedule, epochs=4)
-    assert weight != pytest.approx(form_nine(rates, 0.9, nesterov=False), rel=1e-2)
-
-
-def test_optimizers_without_the_rate_in_a_buffer_are_left_alone(hvd):
-    def trained(correct):
-        schedule = hvk.callbacks.LearningRateScheduleCallback(0.02, changing_rate, momentum_correction=correct)
-        return fit(keras.optimizers.Adam(0.02), schedule, epochs=3)[2]
-
-    assert trained(True) == trained(False)
 
 
 def test_a_learning_rate_that_cannot_be_set_is_refused(hvd):

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
-from tests.support.classifiers import FEATURES, Largest, MergedLargest, classifier
+from tests.keras.callbacks.summed_metrics import BATCH, build, fit, part_of_rank
 
 pytestmark = pytest.mark.ranks("2")
-
-BATCH = 4
-
-
-class Collected(Largest):
-    """The number of samples, in a metric of one's own."""
-
-    additive_state = True
-
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        self.largest.assign_add(keras.ops.cast(keras.ops.shape(y_true)[0], "float32"))
 
 
 def of_keras() -> list:
@@ -37,28 +24,8 @@ def of_keras() -> list:
     ]
 
 
-def build(metrics, distributed: bool = True) -> keras.Model:
-    """The learning rate is 0: the weights stay as they are, so the order of the batches makes no difference."""
-    optimizer = keras.optimizers.SGD(0.0)
-    return classifier(metrics, optimizer=hvk.DistributedOptimizer(optimizer) if distributed else optimizer)
-
-
-def part_of_rank(rank: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """More samples, and more positive ones, on each further rank."""
-    random = np.random.default_rng([rank, seed])
-    rows = 3 + 9 * rank + seed
-    x = random.normal(size=(rows, FEATURES)).astype(np.float32)
-    return x, (random.random((rows, 1)) < 0.2 + 0.3 * rank).astype(np.float32)
-
-
 def whole(size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.concatenate(arrays) for arrays in zip(*(part_of_rank(rank, seed) for rank in range(size))))
-
-
-def fit(model, rank, *more, **options) -> dict:
-    x, y = part_of_rank(rank, 0)
-    options = {"epochs": 2, "batch_size": BATCH, "verbose": 0, "shuffle": False, **options}
-    return model.fit(x, y, callbacks=[hvk.callbacks.MetricSumCallback(), *more], **options).history
 
 
 @pytest.mark.parametrize("validation_freq", [1, 2])
@@ -89,29 +56,6 @@ def test_later_callbacks_see_them_and_the_metrics_stay_this_ranks_own(hvd, rank,
     own = build(of_keras(), distributed=False).evaluate(*part_of_rank(rank, 0), return_dict=True, verbose=0)
     assert seen.own == pytest.approx(own["auc"], rel=1e-6)
     assert size == 1 or len(set(mpi.allgather(seen.own))) > 1, "the ranks had nothing to sum"
-
-
-def test_states_that_are_no_sums_become_weighted_means(hvd, rank, size):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        history = fit(build([Largest(), Collected(name="samples")]), rank)
-    rows = [len(part_of_rank(r, 0)[0]) for r in range(size)]
-    largest = [build([]).predict(part_of_rank(r, 0)[0], verbose=0).max() for r in range(size)]
-    assert history["largest"] == pytest.approx([np.average(largest, weights=rows)] * 2, rel=1e-5)
-    assert history["samples"] == [sum(rows)] * 2
-    told = [str(each.message) for each in caught if "MetricSumCallback" in str(each.message)]
-    assert len(told) == (1 if rank == 0 and size > 1 else 0)
-    assert all("['largest']" in text for text in told)
-
-
-def test_metrics_that_merge_their_states(hvd, rank, size):
-    """Beside one whose states are sums, in `fit` and in `hvd.evaluate`."""
-    metrics = lambda: [MergedLargest(), "accuracy"]  # noqa: E731
-    history = fit(build(metrics()), rank)
-    largest = max(build([]).predict(part_of_rank(r, 0)[0], verbose=0).max() for r in range(size))
-    assert history["largest"] == pytest.approx([largest] * 2, rel=1e-6)
-    results = hvk.evaluate(build(metrics()), *part_of_rank(rank, 0), verbose=0, return_dict=True)
-    assert results["largest"] == pytest.approx(largest, rel=1e-6)
 
 
 def test_ranks_with_different_metrics_are_told_so(hvd, rank, size):

@@ -98,15 +98,6 @@ def test_ranks_of_process_sets_do_not_ask_each_other(hvd, rank, size, sets):
     assert len(logs["samples_per_second"]) == rank + 1
 
 
-def test_diagnose_records_one_training(hvd, rank, size, shared_folder, capfd):
-    fit(batches(rank, 3), hvk.callbacks.Diagnose(shared_folder), epochs=1)
-    assert capfd.readouterr().out.count(f"smddprun --diagnose {shared_folder}") == int(rank == 0)
-    assert len((shared_folder / f"rank-{rank:05d}.steps.jsonl").read_text().splitlines()) == 3
-    hvd.barrier()
-    fit(batches(rank, 2), epochs=1)
-    assert len((shared_folder / f"rank-{rank:05d}.steps.jsonl").read_text().splitlines()) == 3
-
-
 def summaries(folder: Path) -> dict[str, list[float]]:
     """The values of each scalar, and the names of the hyperparameters under "hparams"."""
     event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")

@@ -1,9 +1,6 @@
-"""What callbacks decide on one rank holds for all: stopping, learning rates, weights; and the check of the start."""
+"""What callbacks decide on one rank holds for all: stopping, and when ranks ask each other."""
 
 from __future__ import annotations
-
-import re
-import warnings
 
 import keras
 import numpy as np
@@ -16,13 +13,14 @@ from tests.support.uneven_data import BATCH, batches_of, data_of
 
 pytestmark = pytest.mark.ranks("2")
 
-ROWS = 24
-
 
 @pytest.fixture(autouse=True)
 def _ranks(size):
     if size == 1:
         pytest.skip("one rank cannot diverge")
+
+
+ROWS = 24
 
 
 def compiled(optimizer=None, model=None):
@@ -169,73 +167,6 @@ def test_stopping_while_a_rank_has_run_out(hvd, rank, size, mpi):
     assert same_on_all_ranks(mpi, model)
 
 
-def test_learning_rates_of_one_ranks_metrics_are_repaired(hvd, rank, size, mpi):
-    model = compiled()
-
-    class Lower(keras.callbacks.Callback):
-        """Like ReduceLROnPlateau, with metrics that only this rank sees."""
-
-        def on_epoch_end(self, epoch, logs=None):
-            self.model.optimizer.learning_rate = 0.01 / (rank + 2)
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        fit(model, rank, Lower(), epochs=2)
-    assert float(model.optimizer.learning_rate.numpy()) == pytest.approx(0.005)
-    assert same_on_all_ranks(mpi, model)
-    told = [warning.filename for warning in caught if "different learning rates" in str(warning.message)]
-    assert told == ([__file__] * 2 if rank == 0 else [])  # the line that called `fit`
-
-
-class RateOfBatches(keras.callbacks.Callback):
-    """Another learning rate for some batches; that of the others at the end of each epoch."""
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.model.optimizer.learning_rate = 0.05 if batch == 1 else 0.01
-
-
-class OtherWeights(keras.callbacks.Callback):
-    def on_epoch_begin(self, epoch, logs=None):
-        self.model.set_weights([weight + 1 for weight in self.model.get_weights()])
-
-
-@pytest.mark.parametrize(
-    ("callback", "what"),
-    [
-        (lambda: keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (epoch + 1)), "began an epoch with .*rates"),
-        (RateOfBatches, "ended an epoch with different weights"),
-        (OtherWeights, "ended an epoch with different weights"),
-    ],
-)
-@pytest.mark.parametrize("holder", ["first", "last"])
-def test_what_a_callback_of_one_rank_sets_before_a_step(hvd, rank, size, mpi, callback, what, holder):
-    model = compiled(keras.optimizers.SGD(0.01, momentum=0.9))
-    callbacks = [callback()] if rank == (0 if holder == "first" else size - 1) else []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        fit(model, rank, hvk.callbacks.BroadcastGlobalVariablesCallback(0), *callbacks, epochs=2)
-    assert same_on_all_ranks(mpi, model)
-    momentum = mpi.allgather(np.concatenate([np.ravel(variable) for variable in model.optimizer.variables]))
-    assert all(np.array_equal(momentum[0], each) for each in momentum)
-    assert any(re.search(what, str(warning.message)) for warning in caught) == (rank == 0)
-
-
-def test_restored_weights_are_the_same_everywhere(hvd, rank, size, mpi):
-    """The best epoch is another one on each rank."""
-    model = compiled()
-
-    class Invented(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            logs["loss"] = abs(epoch - min(rank, 1) * 2)
-
-    early = keras.callbacks.EarlyStopping("loss", patience=10, restore_best_weights=True)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        fit(model, rank, Invented(), early, *([StopAtEpoch()] if rank < 0 else []), epochs=3)
-    assert same_on_all_ranks(mpi, model)
-    assert any("restored different weights" in str(warning.message) for warning in caught) == (rank == 0)
-
-
 def test_ranks_that_begin_with_other_epochs_are_told(hvd, rank, size):
     model = compiled()
 
@@ -277,58 +208,3 @@ def test_metrics_weighted_by_samples(hvd, rank, size, mpi):
     assert all(theirs == history for theirs in mpi.allgather(history))
     assert "train_step" not in vars(model)
     assert "test_step" not in vars(model)
-
-
-# --- an unsynchronised start ---
-
-
-def model_of_rank(rank: int) -> keras.Model:
-    keras.utils.set_random_seed(rank)
-    return keras.Sequential([keras.layers.Dense(4, name="first"), keras.layers.Dense(3)])
-
-
-def warned_of_start(fitted) -> list[str]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        fitted()
-    ours = [warning for warning in caught if "do not train the same model" in str(warning.message)]
-    assert all(warning.filename == __file__ for warning in ours)
-    return [str(warning.message) for warning in ours]
-
-
-def test_different_weights_at_the_start_are_told_once(hvd, rank, size):
-    model = compiled(model=model_of_rank(rank))
-    told = warned_of_start(lambda: [fit(model, rank, epochs=1) for _ in range(2)])
-    assert len(told) == (1 if rank == 0 else 0)
-    if rank == 0:
-        assert "first/kernel', between rank 0 and rank 1" in told[0]
-        assert "BroadcastGlobalVariablesCallback" in told[0]
-
-
-@pytest.mark.parametrize("way", ["callback", "by hand", "equal seeds"])
-def test_no_warning_where_ranks_are_synchronised(hvd, rank, size, way):
-    model = compiled(model=model_of_rank(0 if way == "equal seeds" else rank))
-
-    class ByHand(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if batch == 0:
-                hvd.broadcast_variables(self.model.variables, 0)
-                hvd.broadcast_variables(self.model.optimizer.variables, 0)
-
-    callbacks = {"callback": [hvk.callbacks.BroadcastGlobalVariablesCallback(0)], "by hand": [ByHand()]}
-    assert warned_of_start(lambda: fit(model, rank, *callbacks.get(way, []), epochs=1)) == []
-
-
-@pytest.mark.parametrize("way", ["state.sync", "next epoch", "next fit"])
-def test_a_fit_of_one_step_is_no_training_yet(hvd, rank, size, way):
-    """Horovod's elastic examples make the variables with one, before `state.sync()`. Going on without is told."""
-    model = compiled(model=model_of_rank(rank))
-    one_step = {"steps_per_epoch": 1}
-    told = [len(warned_of_start(lambda: fit(model, rank, epochs=2 if way == "next epoch" else 1, **one_step)))]
-    if way == "state.sync":
-        hvk.elastic.KerasState(model, batch=0).sync()
-        told.append(len(warned_of_start(lambda: fit(model, rank, epochs=2))))
-    elif way == "next fit":
-        told.append(len(warned_of_start(lambda: fit(model, rank, epochs=1, **one_step))))
-    expected = {"state.sync": [0, 0], "next epoch": [1], "next fit": [0, 1]}
-    assert told == (expected[way] if rank == 0 else [0] * len(told))

@@ -12,12 +12,12 @@ from tests.support.keras_training import dense_model, distance, flat_weights, sa
 from tests.support.uneven_data import (
     BATCH,
     EPOCHS,
+    Steps,
     adam,
     batches_of,
     compiled,
     data_of,
     dataset_of,
-    rows_of,
     train_jointly,
 )
 
@@ -28,19 +28,6 @@ pytestmark = pytest.mark.ranks("2", "2+1")
 def _ranks(size):
     if size == 1:
         pytest.skip("one rank cannot be uneven")
-
-
-class Steps(keras.callbacks.Callback):
-    """Counts the batches that callbacks see, by epoch."""
-
-    def on_train_begin(self, logs=None):
-        self.epochs = []
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.epochs.append(0)
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.epochs[-1] += 1
 
 
 # --- the default: ranks that ran out take part with zeros ---
@@ -76,26 +63,6 @@ def test_uneven_training_is_that_of_one_process(hvd, rank, size, mpi, kind):
     assert same_on_all_ranks(mpi, model)
     longest = len(ranks[-1])
     assert steps.epochs == [-(-longest // 4) if several else longest] * epochs
-
-
-def test_a_rank_without_any_data(hvd, rank, size, mpi):
-    model = compiled(dense_model(), adam(), metrics=["mae"])
-    rows = 0 if rank == size - 1 else rows_of(rank)
-    history = model.fit(dataset_of(rank, rows), epochs=EPOCHS, verbose=0).history
-    ranks = [batches_of(other) for other in range(size - 1)]
-    assert distance(flat_weights(model), train_jointly(dense_model(), adam(), [ranks] * EPOCHS)) < 1e-6
-    assert same_on_all_ranks(mpi, model)
-    if rank == size - 1:
-        assert history["loss"] == history["mae"] == [0.0] * EPOCHS
-
-
-def test_different_steps_per_epoch_go_on_in_the_next_epoch(hvd, rank, size, mpi):
-    model = compiled(dense_model(), adam())
-    model.fit(dataset_of(rank, 64).repeat(), steps_per_epoch=3 + rank, epochs=EPOCHS, verbose=0)
-    ranks = [batches_of(other, 64) for other in range(size)]
-    epochs = [[ranks[r][epoch * (3 + r) : (epoch + 1) * (3 + r)] for r in range(size)] for epoch in range(EPOCHS)]
-    assert distance(flat_weights(model), train_jointly(dense_model(), adam(), epochs)) < 1e-6
-    assert same_on_all_ranks(mpi, model)
 
 
 def test_statistics_and_metrics_of_a_rank_that_ran_out_stay(hvd, rank, size):
@@ -148,65 +115,12 @@ def test_validation_and_averages_after_an_uneven_epoch(hvd, rank, size, mpi):
     assert all(theirs == history for theirs in mpi.allgather(history))
 
 
-def test_even_data_are_left_alone(hvd, rank, size):
-    model = compiled(dense_model(), adam())
-
-    class Look(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            self.changed = "train_step" in vars(self.model) or "run" in getattr(
-                self.model.train_function, "__name__", ""
-            )
-
-    look = Look()
-    model.fit(*data_of(rank, 16), batch_size=BATCH, verbose=0, callbacks=[look])
-    assert not look.changed
-
-
-# --- the other choices ---
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_the_shortest_rank_ends_the_epoch(hvd, rank, size, mpi, known):
-    model = compiled(dense_model(), adam())
-    steps = Steps()
-    choice = hvk.callbacks.UnevenBatchesCallback("shortest")
-    model.fit(dataset_of(rank, known=known), epochs=EPOCHS, verbose=0, callbacks=[choice, steps])
-    shortest = len(batches_of(0))
-    ranks = [batches_of(other)[:shortest] for other in range(size)]
-    assert distance(flat_weights(model), train_jointly(dense_model(), adam(), [ranks] * EPOCHS)) < 1e-6
-    assert steps.epochs == [shortest] * EPOCHS
-    assert same_on_all_ranks(mpi, model)
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_uneven_data_can_be_an_error(hvd, rank, size, known):
-    model = compiled(dense_model(), adam())
-    choice = hvk.callbacks.UnevenBatchesCallback("error")
-    first, second = (3, 5) if known else (3, 4)  # unknown ones are counted when rank 0 has run out
-    with pytest.raises(ValueError, match=rf"different numbers of batches.*rank 0: {first} .*rank 1: {second} "):
-        model.fit(dataset_of(rank, known=known), verbose=0, callbacks=[choice])
-
-
-def test_ranks_must_choose_alike(hvd, rank, size):
-    model = compiled(dense_model(), adam())
-    choice = hvk.callbacks.UnevenBatchesCallback("error" if rank else "join")
-    with pytest.raises(ValueError, match="same UnevenBatchesCallback.*'join', 'error'"):
-        model.fit(*data_of(0, 8), verbose=0, callbacks=[choice])
-    with pytest.raises(ValueError, match="same `initial_epoch` and `epochs`"):
-        model.fit(*data_of(0, 8), verbose=0, epochs=rank + 1)
-
-
 def test_a_rank_that_cannot_begin(hvd, rank, size):
     model = compiled(dense_model(), adam())
     x, y = data_of(0, 8)
     expected = "Data cardinality" if rank == 0 else "failed on rank 0: ValueError: Data cardinality"
     with pytest.raises((ValueError, RuntimeError), match=expected):
         model.fit(x, y[:4] if rank == 0 else y, verbose=0)
-
-
-def test_unknown_modes_are_refused(hvd):
-    with pytest.raises(ValueError, match="`mode` must be one of 'join', .*Received: mode='wait'"):
-        hvk.callbacks.UnevenBatchesCallback("wait")
 
 
 @pytest.mark.parametrize("ranks", [257, 513, 5001])

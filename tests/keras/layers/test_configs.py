@@ -8,11 +8,9 @@ from typing import Any
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
-from smddp_tf.keras.layers import DistributedEmbedding, FeatureConfig, TableConfig, initial
-from smddp_tf.keras.layers.placement import Layout
+from smddp_tf.keras.layers import DistributedEmbedding, FeatureConfig, TableConfig
 
 
 def of_keras_rs() -> dict[str, Any]:
@@ -62,23 +60,3 @@ def test_a_model_in_a_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(model(ids), loaded(ids))
     assert [tuple(weight.shape) for weight in loaded.get_layer("tables").weights] == [(30, 4), (7, 4)]
     assert set(loaded.get_layer("tables").get_embedding_tables()) == {"users", "days"}
-
-
-def test_large_tables_are_drawn_in_blocks_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one seed: the values of one process for small tables, no row twice for large ones."""
-    whole = keras.initializers.RandomUniform(seed=3)((11, 4)).numpy()
-    layouts = [Layout(11, 4, placement, 3) for placement in ("row_wise", "column_wise")]
-    for layout in layouts:
-        for rank in range(3):
-            draw = initial.initial_part(keras.initializers.RandomUniform(seed=3), layout, rank)
-            np.testing.assert_array_equal(draw(layout.held(rank)), whole[layout.part(rank)])
-    monkeypatch.setattr(initial, "_WHOLE", 0)
-    monkeypatch.setattr(initial, "_BLOCK", 8)  # two rows
-    for layout in layouts:
-        parts = [
-            initial.initial_part(keras.initializers.RandomUniform(seed=3), layout, rank)(layout.held(rank)).numpy()
-            for rank in range(3)
-        ]
-        assert [part.shape for part in parts] == [layout.shape(rank) for rank in range(3)]
-        values = np.concatenate([part.ravel() for part in parts])
-        assert len(np.unique(values)) == len(values) == 44

@@ -197,11 +197,3 @@ def test_files_load_in_plain_keras_2(found_by_plain_keras_2: str) -> None:
 
 def test_synchronized_layers_load_in_plain_keras_2(found_by_plain_keras_2: str) -> None:
     assert "FOUND ['tf_keras.src.layers.normalization.batch_normalization']" in found_by_plain_keras_2
-
-
-def test_without_tf_keras_the_error_says_what_to_install() -> None:
-    code = "import sys; sys.modules['tf_keras'] = None; import smddp_tf.keras"
-    finished = launch(["-c", code], None, timeout=90, env=LEGACY)
-    assert finished.returncode != 0
-    assert "ImportError: `tf.keras` cannot be imported. With TF_USE_LEGACY_KERAS=1 it is Keras 2" in finished.output
-    assert "pip install --no-deps 'tf_keras==2." in finished.output

@@ -19,6 +19,7 @@ from tests.support.keras_training import (
     part_of,
     skip_jit,
 )
+from tests.variants import FULL
 
 STEPS = 6
 
@@ -146,7 +147,7 @@ def check(mpi, weights: np.ndarray, expected: np.ndarray, tolerance: float = 1e-
     assert all(np.array_equal(weights, theirs) for theirs in mpi.allgather(weights))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS if FULL else list(KINDS)[::2])
 def test_kinds_of_models(hvd, rank, size, mpi, kind):
     if size in (1, 3):
         pytest.skip("the kind of model and the number of ranks have nothing to do with each other")

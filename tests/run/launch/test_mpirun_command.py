@@ -7,8 +7,8 @@ import pytest
 from smddp_tf.exceptions import LaunchError
 from smddp_tf.run.hosts.network import choose
 from smddp_tf.run.launch.fabric import check_fabric
-from smddp_tf.run.launch.mpi import MPICH, OPEN_MPI, Mpi, kind_of_library, kind_of_mpirun, mpirun_candidates
-from tests.run.run_dry import DOCKER, ETH0, HYDRA, LO, OPEN_MPI_4, OPEN_MPI_5, DryRun, error_of, values_of
+from smddp_tf.run.launch.mpi import MPICH, OPEN_MPI, Mpi
+from tests.run.run_dry import ETH0, HYDRA, LO, OPEN_MPI_4, OPEN_MPI_5, DryRun, error_of, values_of
 
 
 @pytest.fixture
@@ -211,46 +211,3 @@ def test_a_script_needs_no_python(dry_run: DryRun) -> None:
     assert dry_run("-np", "2", "train.py", "-v")[-3:] == [sys.executable, "train.py", "-v"]
     assert dry_run("-np", "2", "-m", "pkg.train", "-v")[-4:] == [sys.executable, "-m", "pkg.train", "-v"]
     assert dry_run("train.py") == [sys.executable, "train.py"]  # nothing says how many: here
-
-
-def test_interfaces() -> None:
-    all_three = [LO, DOCKER, ETH0]
-    assert choose(all_three, None).include == ("lo",)
-    near = choose(all_three, ["10.0.0.2", "10.0.0.3"])
-    assert (near.include, near.name, near.address) == (("10.0.0.0/24",), "eth0", "10.0.0.1")
-    far = choose(all_three, ["10.0.0.2", "192.168.7.7"])
-    assert (far.include, far.exclude, far.name) == ((), ("lo", "docker0"), "eth0")
-    unknown = choose(all_three, [])
-    assert (unknown.include, unknown.exclude) == ((), ("lo", "docker0"))
-    # A host that only docker's network seems to lead to is not reached through it.
-    assert choose(all_three, ["172.17.0.9"]).exclude == ("lo", "docker0")
-    wanted = choose(all_three, ["10.0.0.2"], ["docker0"])
-    assert (wanted.include, wanted.address) == (("docker0",), "172.17.0.1")
-
-
-def test_kinds_of_mpirun() -> None:
-    assert kind_of_mpirun("m", "mpirun (Open MPI) 4.1.4\n\nReport bugs") == type(OPEN_MPI_4)("m", OPEN_MPI, 4)
-    assert kind_of_mpirun("m", "prterun (PRRTE) 3.0.11").major == 5
-    assert kind_of_mpirun("m", "HYDRA build details:\n    Version:          5.0.2\n").kind == MPICH
-    assert kind_of_mpirun("m", "Intel(R) MPI Library for Linux* OS, Version 2021.9 Build").kind == MPICH
-    with pytest.raises(LaunchError, match="neither"):
-        kind_of_mpirun("m", "srun 22.05")
-    assert [kind_of_library(name) for name in ("lib/libmpi.so.40", "/u/libmpi.so.12", "")] == [OPEN_MPI, MPICH, ""]
-
-
-def test_mpirun_of_the_library_comes_first(tmp_path) -> None:
-    def program(folder: str, name: str) -> str:
-        path = tmp_path / folder / "bin" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("#!/bin/sh\n")
-        path.chmod(0o755)
-        return str(path)
-
-    own, path, of_system = (program(folder, "mpirun") for folder in ("env", "path", "usr"))
-    hydra = program("env", "mpiexec.hydra")
-    environment = {"PATH": str(tmp_path / "path" / "bin")}
-    prefix = str(tmp_path / "env")
-    assert mpirun_candidates("lib/libmpi.so.40", prefix, f"{prefix}/bin", environment) == [own, path]
-    absolute = str(tmp_path / "usr/lib/x86_64-linux-gnu/libmpi.so.40")
-    assert mpirun_candidates(absolute, prefix, f"{prefix}/bin", environment) == [of_system, own, path]
-    assert mpirun_candidates("lib/libmpi.so.12", prefix, f"{prefix}/bin", environment)[0] == hydra

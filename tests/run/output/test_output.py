@@ -1,117 +1,16 @@
-"""What ranks print: lines, progress bars, files, the tail."""
+"""What ranks print, from the pipe to the console and the files; and the tail of each."""
 
 from __future__ import annotations
 
 import io
-import itertools
 import sys
 import time
 
 import pytest
 
 from smddp_tf.run.output import output as output_module
-from smddp_tf.run.output.console import Console
-from smddp_tf.run.output.lines import Piece, Pieces, last_traceback
 from smddp_tf.run.output.output import Output
-
-CHAINED = [
-    "noise",
-    "Traceback (most recent call last):",
-    '  File "a.py", line 1, in f',
-    "KeyError: 1",
-    "",
-    "During handling of the above exception, another exception occurred:",
-    "",
-    "Traceback (most recent call last):",
-    '  File "b.py", line 2, in g',
-    "ValueError: two",
-]
-
-
-def test_lines_are_whole_and_carry_the_rank(capsys, tmp_path) -> None:
-    with Output(11, str(tmp_path)) as output:
-        output.write(10, 0, b"one\ntw")
-        output.write(2, 0, b"other\n")
-        output.write(10, 0, b"o\n10%\r100%\r\nrest")
-        output.write(10, 1, b"bad \xff\n")
-    out, err = capsys.readouterr()
-    assert out == (
-        "[10]<stdout>: one\n[2]<stdout>: other\n[10]<stdout>: two\n"
-        "[10]<stdout>: 10%\r[10]<stdout>: 100%\n[10]<stdout>: rest\n"
-    )
-    assert err == "[10]<stderr>: bad \N{REPLACEMENT CHARACTER}\n"
-    assert (tmp_path / "rank.10" / "stdout").read_bytes() == b"one\ntwo\n10%\r100%\r\nrest"
-    assert (tmp_path / "rank.02" / "stdout").read_bytes() == b"other\n"
-    assert (tmp_path / "rank.10" / "stderr").read_bytes() == b"bad \xff\n"
-
-
-def test_timestamps(capsys) -> None:
-    with Output(1, timestamps=True) as output:
-        output.write(0, 0, b"x\n")
-    stamp, _, rest = capsys.readouterr().out.partition(" [0]<stdout>: ")
-    assert time.strptime(stamp, "%Y-%m-%d %H:%M:%S")
-    assert rest == "x\n"
-
-
-def test_colours_on_a_terminal(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    with Output(1) as output:
-        output.write(0, 0, b"plain [not markup] text\n")
-    out = capsys.readouterr().out
-    assert "\x1b[" in out
-    assert "plain [not markup] text" in out
-    assert "stdout" not in out
-
-
-def test_last_traceback() -> None:
-    assert last_traceback([*CHAINED, ""]) == [*CHAINED[1:], ""]
-    assert last_traceback(["Traceback (most recent call last):", "  old", "E: 1", *CHAINED]) == CHAINED[1:]
-    assert last_traceback(["no", "traceback"]) == []
-    with Output(1) as output:
-        output.write(0, 0, b"only\nthis\n")
-        assert output.tail_of(0) == ["only", "this"]
-
-
-# --- lines that draw over themselves ---
-
-
-def pieces_of(*chunks: bytes) -> list[Piece]:
-    pieces = Pieces()
-    return [*itertools.chain.from_iterable(map(pieces.feed, chunks)), pieces.unfinished()]
-
-
-def test_pieces_of_lines_and_updates() -> None:
-    assert pieces_of(b"\r 1%\r 2%\r\nnext\n\nrest") == [
-        ("", "\r"), (" 1%", "\r"), (" 2%", "\n"), ("next", "\n"), ("", "\n"), ("rest", ""),
-    ]  # fmt: skip
-    # A separator of lines for str.splitlines is none for a terminal.
-    assert pieces_of("a\x0bb\u2028c\n".encode()) == [("a\x0bb\u2028c", "\n"), ("", "")]
-
-
-def test_characters_may_be_cut_anywhere() -> None:
-    text = "█▏ 1%\r█▉ 2%\n€\xff"
-    whole = text.encode()
-    for cut in range(len(whole) + 1):
-        assert pieces_of(whole[:cut], whole[cut:]) == [("█▏ 1%", "\r"), ("█▉ 2%", "\n"), ("€\xff", "")], cut
-    one_by_one = [whole[at : at + 1] for at in range(len(whole))]
-    assert pieces_of(*one_by_one) == pieces_of(whole)
-    pieces = Pieces()
-    assert pieces.feed("█".encode()[:2]) == []
-    assert pieces.feed(b"", final=True) == []
-    assert pieces.unfinished().text == "\N{REPLACEMENT CHARACTER}"
-
-
-def test_a_line_that_never_ends_is_bounded() -> None:
-    pieces = Pieces()
-    shown = 0
-    for _ in range(100):
-        found = pieces.feed(b"." * 5000)
-        shown += sum(len(piece.text) for piece in found)
-        assert len(pieces) < 50_000
-        assert all(piece.end == "" for piece in found)
-    assert shown + len(pieces) == 500_000
+from tests.run.output.chained import CHAINED
 
 
 def test_a_progress_bar_is_shown_as_it_goes(capsys, tmp_path) -> None:
@@ -123,28 +22,6 @@ def test_a_progress_bar_is_shown_as_it_goes(capsys, tmp_path) -> None:
         output.write(0, 1, b"\r 100%\n")
     assert capsys.readouterr().err == "[0]<stderr>:  50%\r[0]<stderr>:  100%\n"
     assert (tmp_path / "rank.0" / "stderr").read_bytes() == b"\r 1%\r 50%\r 100%\n"
-
-
-def test_keras_bars_leave_no_backspaces(capsys) -> None:
-    with Output(1) as output:
-        output.write(0, 0, b"1/2 [=>]" + b"\b" * 8 + b"\r" + b"2/2 [==]\n")
-    assert capsys.readouterr().out == "[0]<stdout>: 1/2 [=>]\r[0]<stdout>: 2/2 [==]\n"
-
-
-def test_every_line_of_a_file_is_one_ranks(capsys) -> None:
-    with Output(2) as output:
-        output.write(0, 0, b"10%\r")
-        output.write(1, 0, b"hello\n")
-        output.write(0, 0, b"20%\r")
-        output.write(0, 0, b"\n")  # a newline that was cut from its carriage return
-        output.write(1, 0, b"30%\r")
-        output.write(0, 0, b"bye\n")
-        output.write(1, 0, b"\n")  # its line has ended already
-        output.write(1, 0, b"40%\r")
-    assert capsys.readouterr().out.split("\n") == [
-        "[0]<stdout>: 10%\r", "[1]<stdout>: hello", "[0]<stdout>: 20%\r", "[1]<stdout>: 30%\r", "[0]<stdout>: bye",
-        "[1]<stdout>: 40%\r", "",
-    ]  # fmt: skip
 
 
 def test_a_line_without_an_end_is_shown_after_a_moment(capsys, monkeypatch) -> None:
@@ -168,18 +45,6 @@ def test_a_line_without_an_end_is_shown_after_a_moment(capsys, monkeypatch) -> N
     )  # fmt: skip
 
 
-def test_bars_of_several_ranks_share_a_line_of_a_terminal(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setenv("NO_COLOR", "1")
-    with Output(2) as output:
-        output.write(0, 0, b"a longer bar 10%\r")
-        output.write(1, 0, b"20%\r")
-        output.write(0, 0, b"\x1b[Aup and \x1b[31mred\n")
-    out = capsys.readouterr().out
-    assert out == "[0] a longer bar 10%\r\x1b[K[1] 20%\r\x1b[K[0] up and \x1b[31mred\x1b[0m\n"
-
-
 def test_a_day_of_updates_costs_what_its_bytes_cost(monkeypatch) -> None:
     """Ten updates in a second, of 100 bytes, for a day; what is kept and what one more costs does not grow."""
     monkeypatch.setattr(sys, "stdout", io.StringIO())
@@ -198,14 +63,6 @@ def test_a_day_of_updates_costs_what_its_bytes_cost(monkeypatch) -> None:
             assert sum(map(len, output._partial.values())) < 1000
     assert seconds[1] < 20 * seconds[0] + 0.1
     assert output.tail_of(0) == ["x" * 99]  # of all of them only the last state
-
-
-def test_a_console_that_cannot_encode_a_bar(monkeypatch) -> None:
-    console = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
-    monkeypatch.setattr(sys, "stdout", console)
-    with Output(1) as output:
-        output.write(0, 0, "█ 1%\n".encode())
-    assert console.buffer.getvalue() == b"[0]<stdout>: ? 1%\n"
 
 
 # --- the tail ---
@@ -268,14 +125,3 @@ def test_what_tensorflow_prints_at_import_is_shown_where_asked_for(capsys, shown
     assert printed.err.count("\n") == (3 if shown else 1)
     assert "Local rendezvous" in printed.err
     assert printed.out.count("\n") == 2
-
-
-def test_a_newline_that_comes_late_makes_no_empty_line(capsys) -> None:
-    """`print` may write a text and its newline apart, with lines of other ranks between them."""
-    console = Console()
-    console.show(0, 0, Piece("one", ""))
-    console.show(1, 0, Piece("two", "\n"))
-    console.show(0, 0, Piece("", "\n"))
-    console.show(0, 0, Piece("", "\n"))
-    console.flush()
-    assert capsys.readouterr().out == "[0]<stdout>: one\n[1]<stdout>: two\n[0]<stdout>: \n"

@@ -1,41 +1,15 @@
-"""smddp_tf.sdp: SMDDP's functions, as scripts call them."""
+"""The collectives of smddp_tf.sdp: gradients one by one, other values, broadcasts."""
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
-
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from smddp_tf import sdp
 from smddp_tf._native import loader
-from smddp_tf.sdp import common
-from smddp_tf.sdp import keras as sdp_keras
-from smddp_tf.sdp.exceptions import SMDDPAlreadyInitializedError
 
 pytestmark = pytest.mark.ranks("1", "2")
-
-
-def test_init_may_be_called_once(hvd, rank, size):
-    with pytest.raises(SMDDPAlreadyInitializedError, match="init called more than once") as caught:
-        sdp.init()
-    assert isinstance(caught.value, RuntimeError)
-    assert "smdistributed.dataparallel is already initialized." in str(caught.value)
-    assert (sdp.rank(), sdp.size()) == (rank, size)
-    assert (sdp.local_rank(), sdp.local_size()) == (hvd.local_rank(), hvd.local_size())
-    assert (sdp_keras.rank(), sdp_keras.size()) == (rank, size)
-
-
-def test_worker_comm(hvd, rank, size):
-    comm = sdp.get_worker_comm()
-    assert (comm.Get_rank(), comm.Get_size()) == (rank, size)
-    assert comm.allgather({"rank": rank}) == [{"rank": other} for other in range(size)]
-    comm.Barrier()
-    assert sdp.get_worker_comm() is comm
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph"])
@@ -149,75 +123,3 @@ def test_broadcasts(hvd, rank, size):
 
 def test_overlap_changes_nothing(hvd, rank):
     np.testing.assert_array_equal(tf.function(sdp.overlap)(tf.constant([rank, 2])), [rank, 2])
-
-
-def test_tape(hvd, rank, size):
-    """Averages, turns slices into dense gradients unless told otherwise, and takes what SMDDP's documents refuse."""
-    table, weight = tf.Variable(tf.ones([3, 2])), tf.Variable([2.0])
-
-    def gradients(**options):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(tf.gather(table, [0, 0])) * (rank + 1.0) + tf.reduce_sum(weight) * rank
-        return sdp.DistributedGradientTape(tape, **options).gradient(loss, [table, weight, tf.Variable(1.0)])
-
-    of_table, of_weight, nothing = gradients()
-    assert isinstance(of_table, tf.Tensor)
-    assert nothing is None
-    np.testing.assert_allclose(of_table, [[size + 1.0] * 2, [0, 0], [0, 0]])
-    np.testing.assert_allclose(of_weight, [(size - 1) / 2])
-    assert isinstance(gradients(sparse_as_dense=False)[0], tf.IndexedSlices)
-    with pytest.warns(UserWarning, match="ignored here. Received: device_dense='/gpu:0'"):
-        gradients(device_dense="/gpu:0", device_sparse="")
-    with pytest.raises(ValueError, match="`op`.*hvd.Average"):
-        gradients(op=sdp.ReduceOp.SUM)
-
-
-def test_optimizers(hvd, rank, size):
-    """Both ways to wrap one, in `apply_gradients` and in `fit`."""
-    with pytest.warns(UserWarning, match="keeps its bucket size"):
-        optimizer = sdp.DistributedOptimizer(
-            keras.optimizers.SGD(0.5), name=None, device_dense="", device_sparse="", bucket_cap_mb=64
-        )
-    variable = tf.Variable([1.0, 2.0])
-    optimizer.apply_gradients([(tf.constant([2.0 * rank, 1.0]), variable)])
-    np.testing.assert_allclose(variable, [1.0 - 0.5 * (size - 1), 1.5])
-
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
-    model.compile(
-        sdp_keras.DistributedOptimizer(keras.optimizers.SGD(0.1), compression=sdp_keras.Compression.none),
-        loss=lambda y, prediction: y * prediction,
-        experimental_run_tf_function=False,
-        run_eagerly=True,
-    )
-    callbacks = [sdp_keras.callbacks.BroadcastGlobalVariablesCallback(0), sdp_keras.callbacks.MetricAverageCallback()]
-    history = model.fit(np.ones([1, 1]), np.array([[2.0 * rank]]), verbose=0, callbacks=callbacks)
-    np.testing.assert_allclose(model.get_weights()[0], [[1 - 0.1 * (size - 1)]], rtol=1e-6)
-    np.testing.assert_allclose(history.history["loss"], [size - 1], rtol=1e-6)
-
-
-def test_bucket_sizes(hvd):
-    for wrong in (0, -128, 100, 1.5):
-        with pytest.raises(ValueError, match="multiple of 128 bytes"):
-            common.setBucketSize(wrong)
-    with pytest.raises(ValueError, match="multiple of 128 bytes"):
-        sdp.DistributedOptimizer(keras.optimizers.SGD(), bucket_cap_mb=0.0001)
-    hvd.shutdown()
-    try:
-        common.setBucketSize(64 << 20)
-        assert os.environ["SMDDP_BUCKET_BYTES"] == str(64 << 20)
-    finally:
-        os.environ.pop("SMDDP_BUCKET_BYTES", None)
-        sdp.init()
-
-
-def test_profiler(hvd, rank, tmp_path):
-    from smddp_tf.sdp import profiler
-
-    path = hvd.broadcast_object(str(tmp_path / "trace.json"))
-    profiler.start_profiler(path, append_rank=True)
-    sdp.oob_allreduce(tf.constant(1.0))
-    profiler.stop_profiler()
-    if rank == 0:
-        events = json.loads(Path(f"{path}.rank0").read_text())
-        assert "allreduce" in json.dumps(events).lower()
-    hvd.barrier()

@@ -1,0 +1,96 @@
+"""The launcher's end of the connections to its ranks."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+
+import pytest
+
+from smddp_tf.exceptions import LaunchError
+from smddp_tf.run.link import server as server_module
+from smddp_tf.run.link.channel import Kind
+from smddp_tf.run.link.client import ControlClient
+from smddp_tf.run.link.server import ControlServer, Frame
+from tests.run.link.servers import asked_for_work, environment_of, frames_until, in_thread, local_server
+
+
+def test_a_host_without_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(99, "Cannot assign requested address")
+
+    monkeypatch.setattr(socket, "create_server", refuse)
+    with pytest.raises(LaunchError, match=r"Nothing can listen on 127\.0\.0\.1 of this host .*need IPv4"):
+        ControlServer(["127.0.0.1"])
+
+
+HEAD = struct.Struct("!B?H")
+
+
+def connection_to(server: ControlServer) -> socket.socket:
+    """A connection of somebody who does not know the key."""
+    return socket.create_connection(("127.0.0.1", int(server.addresses.rpartition(":")[2])), timeout=10)
+
+
+def test_a_forged_record_ends_the_connection() -> None:
+    """Whoever can write into a connection of a rank cannot speak for it."""
+    with local_server() as server:
+
+        def work() -> None:
+            client = ControlClient(environment_of(server))
+            client.send(Kind.HELLO, b"rank")
+            client._link.sendall(HEAD.pack(Kind.RESULT, False, 4) + b"evil" + b"s" * 32)
+            assert client._link.recv(1) == b""
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        frames = frames_until(server, 2)
+        thread.join(10)
+        assert not thread.is_alive()
+    assert frames == [Frame(0, Kind.HELLO, b"rank"), Frame(0, Kind.CLOSED, b"")]
+
+
+def test_a_silent_connection_delays_nobody_and_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with local_server() as server, connection_to(server) as silent:
+        assert in_thread(server, lambda: asked_for_work(environment_of(server))) == [b"work" * 100_000]
+        assert len(server._pending) == 1
+        monkeypatch.setattr(server_module, "_PROOF_SECONDS", 0.1)
+        time.sleep(0.1)
+        frames_until(server, 2)
+        assert len(silent.recv(100)) == 16  # the nonce
+        assert silent.recv(100) == b""
+
+
+def test_many_connections_without_a_proof_do_not_keep_a_rank_out() -> None:
+    with local_server(ranks=2) as server:
+        crowd = []
+        for _ in range(300):
+            crowd.append(connection_to(server))
+            list(server.frames(0))
+        crowd[-1].sendall(b"x" * 100_000)
+        list(server.frames(0.05))
+        assert len(server._pending) <= 2 + 64
+        assert max(len(peer.channel._received) for peer in server._pending.values()) <= 64
+        assert in_thread(server, lambda: asked_for_work(environment_of(server))) == [b"work" * 100_000]
+        for one in crowd:
+            one.close()
+
+
+def test_an_oversized_message_without_a_proof_is_refused() -> None:
+    with local_server() as server, connection_to(server) as link:
+        link.sendall(b"n" * 16 + HEAD.pack(Kind.PROOF, True, 65_535) + b"x" * 65_535)
+        assert frames_until(server, 1) == []
+        assert not server._pending
+        assert server.connected == 0
+
+
+def test_a_connection_that_is_reset_harms_nobody() -> None:
+    with local_server() as server:
+        for _ in range(20):
+            link = connection_to(server)
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            link.close()
+        assert frames_until(server, 1) == []
+        assert server.connected == 0
