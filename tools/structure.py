@@ -344,6 +344,7 @@ def main() -> int:
     parser.add_argument(
         "--classes", action="store_true", help="list the ten largest classes of tf_ops/runtime and transport"
     )
+    parser.add_argument("--stops", action="store_true", help="list the functions on the way of a gradient, of a batch")
     arguments = parser.parse_args()
     check_stops()
     of_python.check_stops()
@@ -387,6 +388,11 @@ def main() -> int:
     )
     for name, value in rows:
         print(f"{name:48} {value}")
+    if arguments.stops:
+        of_cpp = [f"{file}:{function}" for file, function in STOPS]
+        ways = {"gradient, Python": of_python.STOPS, "gradient, C++": of_cpp, "batch": of_python.STOPS_OF_BATCH}
+        for way, stops in ways.items():
+            print("", f"The way of a {way}:", *stops, sep="\n")
     if arguments.classes:
         print()
         for one in all_classes[:10]:

@@ -24,8 +24,9 @@ class Launcher {
   std::string started_;  // its start time, as in /proc
 };
 
-// Why this rank ends: by its own exception, because another rank ended, or because a rank is lost. smddprun's rank.py
-// reads the note where it started the rank, to name the rank that was the cause. Otherwise the note has no effect.
+// Why this rank ends: by its own exception, because another rank ended, or because a rank is lost. The supervisor
+// (smddp_tf/run/rank/supervisor.py) reads the note where it started the rank, to name the rank that was the cause.
+// Otherwise the note has no effect.
 enum class EndNote : char { kRaised = 'R', kBecauseOfOther = 'B', kBecauseOfLost = 'L' };
 void TellLauncher(EndNote note, const std::string& text);
 
