@@ -55,9 +55,8 @@ def started(settings: Settings) -> str:
     """Where the ranks are started, and the versions of the launcher's own environment, which mostly is theirs."""
     hosts = list(dict.fromkeys(socket.gethostname() if is_this_host(h) else h for h in settings.hosts_of_ranks))
     versions = shown()
-    libraries = [f"{name} {versions[name.lower()]}" for name in ("TensorFlow", "Keras")]
-    here = ", ".join([*libraries, versions["mpi"]])
-    return f"{settings.ranks} ranks on {shortened(hosts, 4)}. In this Python: {here}."
+    here = f"TensorFlow {versions['tensorflow']}, Keras {versions['keras']}, {versions['mpi']}"
+    return f"{settings.ranks} rank{'s' * (settings.ranks > 1)} on {shortened(hosts, 4)}. In this Python: {here}."
 
 
 def notes(settings: Settings, interfaces: Sequence[Interface]) -> Iterator[str]:

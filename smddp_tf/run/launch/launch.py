@@ -92,7 +92,8 @@ def run_line(
             "smddp_tf.keras); one that does not runs without smddprun. See docs/troubleshooting.md."
         )
     if settings.reports and not outcome.code:
-        say(f"{settings.ranks} ranks have ended after {time.monotonic() - begun:.0f} s{outcome.end.speed}.")
+        have = "ranks have" if settings.ranks > 1 else "rank has"
+        say(f"{settings.ranks} {have} ended after {time.monotonic() - begun:.0f} s{outcome.end.speed}.")
     return outcome
 
 
