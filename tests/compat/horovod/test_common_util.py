@@ -35,15 +35,15 @@ def test_versions() -> None:
 
 
 def test_variables_are_set_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SMDDP_THERE", "before")
-    monkeypatch.delenv("SMDDP_NOT_THERE", raising=False)
-    inside = common_util.env(SMDDP_THERE="inside", SMDDP_NOT_THERE="too", HOME=None)
+    monkeypatch.setenv("SMDDP_TEST_THERE", "before")
+    monkeypatch.delenv("SMDDP_TEST_NOT_THERE", raising=False)
+    inside = common_util.env(SMDDP_TEST_THERE="inside", SMDDP_TEST_NOT_THERE="too", HOME=None)
     with contextlib.suppress(KeyError), inside:
-        assert (os.environ["SMDDP_THERE"], os.environ["SMDDP_NOT_THERE"]) == ("inside", "too")
+        assert (os.environ["SMDDP_TEST_THERE"], os.environ["SMDDP_TEST_NOT_THERE"]) == ("inside", "too")
         assert "HOME" in os.environ
         raise KeyError  # they are restored all the same
-    assert os.environ["SMDDP_THERE"] == "before"
-    assert "SMDDP_NOT_THERE" not in os.environ
+    assert os.environ["SMDDP_TEST_THERE"] == "before"
+    assert "SMDDP_TEST_NOT_THERE" not in os.environ
 
 
 def test_powers_of_two_and_what_can_be_iterated() -> None:
