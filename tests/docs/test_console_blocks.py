@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import sys
 
 import pytest
 
@@ -63,5 +65,7 @@ def test_the_output_shown_is_what_is_printed(shown: Shown) -> None:
         text = text.replace(large, small)
     program, *arguments = shlex.split(text, comments=True)
     assert program == "smddprun", "a command whose output is shown must be one that this test can run"
-    printed = launch(["-m", "smddp_tf.run", *arguments], None, timeout=120).check().output.splitlines()
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])  # `python` is that of the environment
+    job = launch(["-m", "smddp_tf.run", *arguments], None, timeout=120, env={"PATH": path})
+    printed = job.check().output.splitlines()
     assert not set(stable(shown.output)) - set(stable(printed))
