@@ -92,7 +92,7 @@ wheel:  ## Build the wheel that is installed without a compiler, for all TensorF
 wheel-matrix:  ## Install it beside every TensorFlow and run it (10 minutes; ARGS="2.16 mpich", ARGS=--update-docs)
 	@$(PYTHON) tools/wheel_matrix.py $(ARGS)
 
-test: build  ## All tests, in the quick form (23 minutes on 2 cores); those of GPUs when the native sources changed
+test: build  ## All tests, in the quick form (half an hour on 2 cores); those of GPUs when the native sources changed
 	@$(if $(ARGS),$(PYTEST) $(ARGS),$(MAKE) -s -j2 --output-sync test-engine test-one-process)
 	@$(if $(ARGS),,$(PYTEST) -m 'launches and not one_process')
 	@$(if $(ARGS),,$(MAKE) -s $(GPU_TESTED))
