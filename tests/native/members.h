@@ -67,6 +67,20 @@ inline std::vector<float> SumOf(int members, int64_t elements) {
   return sum;
 }
 
+// Lets all members sum `data`, one list of equal length for each, in place.
+inline void Allreduce(const AllreduceAlgorithm& algorithm, Members* members, std::vector<std::vector<float>>* data) {
+  std::vector<TaskPtr> tasks;
+  for (size_t member = 0; member < data->size(); ++member) {
+    std::vector<float>& values = (*data)[member];
+    RailCall call;
+    call.data = {values.data(), values.size() * sizeof(float)};
+    call.elements = static_cast<int64_t>(values.size());
+    tasks.push_back(
+        algorithm.Begin(members->group(), members->rank(member), members->transport(member), CpuCompute(), call));
+  }
+  members->Run(std::move(tasks));
+}
+
 // Sums of several lengths with 1 to 9 members: they are exact and equal on all, and what the busiest sends is what the
 // algorithm says it costs.
 inline void CheckAlgorithm(const AllreduceAlgorithm& algorithm) {
@@ -76,16 +90,8 @@ inline void CheckAlgorithm(const AllreduceAlgorithm& algorithm) {
       CAPTURE(elements);
       Members members(size);
       std::vector<std::vector<float>> data;
-      std::vector<TaskPtr> tasks;
       for (int member = 0; member < size; ++member) data.push_back(ValuesOf(member, elements));
-      for (int member = 0; member < size; ++member) {
-        RailCall call;
-        call.data = {data[member].data(), data[member].size() * sizeof(float)};
-        call.elements = elements;
-        tasks.push_back(
-            algorithm.Begin(members.group(), members.rank(member), members.transport(member), CpuCompute(), call));
-      }
-      members.Run(std::move(tasks));
+      Allreduce(algorithm, &members, &data);
       for (int member = 0; member < size; ++member) CHECK(data[member] == SumOf(size, elements));
     }
     if (size == 1) continue;
@@ -93,15 +99,7 @@ inline void CheckAlgorithm(const AllreduceAlgorithm& algorithm) {
     const AlgorithmCost cost = algorithm.info().cost(size);
     Members members(size);
     std::vector<std::vector<float>> data(size, std::vector<float>(elements, 1));
-    std::vector<TaskPtr> tasks;
-    for (int member = 0; member < size; ++member) {
-      RailCall call;
-      call.data = {data[member].data(), data[member].size() * sizeof(float)};
-      call.elements = elements;
-      tasks.push_back(
-          algorithm.Begin(members.group(), members.rank(member), members.transport(member), CpuCompute(), call));
-    }
-    members.Run(std::move(tasks));
+    Allreduce(algorithm, &members, &data);
     int64_t bytes = 0;
     size_t messages = 0;
     for (int member = 0; member < size; ++member) {
@@ -110,6 +108,21 @@ inline void CheckAlgorithm(const AllreduceAlgorithm& algorithm) {
     }
     CHECK(static_cast<double>(bytes) == doctest::Approx(cost.traffic * 4 * static_cast<double>(elements)));
     CHECK(messages == static_cast<size_t>(cost.messages));
+  }
+}
+
+// No chain of messages that wait for one another is longer than the algorithm says, with sizes that are a power of two
+// and others.
+inline void CheckChains(const AllreduceAlgorithm& algorithm) {
+  for (const int size : {2, 3, 4, 6, 8}) {
+    Members members(size);
+    std::vector<std::vector<float>> data(size, std::vector<float>(2048, 1));
+    Allreduce(algorithm, &members, &data);
+    int longest = 0;
+    for (int member = 0; member < size; ++member) longest = std::max(longest, members.transport(member).depth());
+    const int most = algorithm.info().cost(size).steps;
+    CHECK(longest <= most);
+    CHECK(longest >= most - ((size & (size - 1)) != 0 ? 1 : 0));  // folded: not every chain is the longest
   }
 }
 

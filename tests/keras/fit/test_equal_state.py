@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import smddp_tf.keras as hvk
-from tests.support.keras_training import dense_model, same_on_all_ranks
-from tests.support.uneven_data import BATCH, data_of
+from tests.keras.fit import diverging
+from tests.keras.fit.diverging import compiled, fit
+from tests.support.keras_training import same_on_all_ranks
 
 pytestmark = pytest.mark.ranks("2")
 
@@ -20,22 +21,6 @@ pytestmark = pytest.mark.ranks("2")
 def _ranks(size):
     if size == 1:
         pytest.skip("one rank cannot diverge")
-
-
-ROWS = 24
-
-
-def compiled(optimizer=None, model=None):
-    model = model or dense_model()
-    model.compile(hvk.DistributedOptimizer(optimizer or keras.optimizers.SGD(0.01)), loss="mse")
-    return model
-
-
-def fit(model, rank, *callbacks, epochs=3, data=None, **options):
-    x, y = data or data_of(rank, ROWS)
-    return model.fit(
-        x, y, batch_size=BATCH, epochs=epochs, shuffle=False, verbose=0, callbacks=list(callbacks), **options
-    )
 
 
 class StopAtEpoch(keras.callbacks.Callback):
@@ -59,7 +44,7 @@ def test_learning_rates_of_one_ranks_metrics_are_repaired(hvd, rank, size, mpi):
     assert float(model.optimizer.learning_rate.numpy()) == pytest.approx(0.005)
     assert same_on_all_ranks(mpi, model)
     told = [warning.filename for warning in caught if "different learning rates" in str(warning.message)]
-    assert told == ([__file__] * 2 if rank == 0 else [])  # the line that called `fit`
+    assert told == ([diverging.__file__] * 2 if rank == 0 else [])  # the line that called `fit`
 
 
 class RateOfBatches(keras.callbacks.Callback):

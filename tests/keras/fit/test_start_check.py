@@ -8,8 +8,8 @@ import keras
 import pytest
 
 import smddp_tf.keras as hvk
-from tests.support.keras_training import dense_model
-from tests.support.uneven_data import BATCH, data_of
+from tests.keras.fit import diverging
+from tests.keras.fit.diverging import compiled, fit
 
 pytestmark = pytest.mark.ranks("2")
 
@@ -18,22 +18,6 @@ pytestmark = pytest.mark.ranks("2")
 def _ranks(size):
     if size == 1:
         pytest.skip("one rank cannot diverge")
-
-
-ROWS = 24
-
-
-def compiled(optimizer=None, model=None):
-    model = model or dense_model()
-    model.compile(hvk.DistributedOptimizer(optimizer or keras.optimizers.SGD(0.01)), loss="mse")
-    return model
-
-
-def fit(model, rank, *callbacks, epochs=3, data=None, **options):
-    x, y = data or data_of(rank, ROWS)
-    return model.fit(
-        x, y, batch_size=BATCH, epochs=epochs, shuffle=False, verbose=0, callbacks=list(callbacks), **options
-    )
 
 
 # --- an unsynchronised start ---
@@ -49,7 +33,7 @@ def warned_of_start(fitted) -> list[str]:
         warnings.simplefilter("always")
         fitted()
     ours = [warning for warning in caught if "do not train the same model" in str(warning.message)]
-    assert all(warning.filename == __file__ for warning in ours)
+    assert all(warning.filename == diverging.__file__ for warning in ours)
     return [str(warning.message) for warning in ours]
 
 

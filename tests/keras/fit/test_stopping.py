@@ -8,6 +8,7 @@ import pytest
 
 import smddp_tf.keras as hvk
 from smddp_tf._native import loader
+from tests.keras.fit.diverging import ROWS, compiled, fit
 from tests.support.keras_training import dense_model, same_on_all_ranks
 from tests.support.uneven_data import BATCH, batches_of, data_of
 
@@ -18,22 +19,6 @@ pytestmark = pytest.mark.ranks("2")
 def _ranks(size):
     if size == 1:
         pytest.skip("one rank cannot diverge")
-
-
-ROWS = 24
-
-
-def compiled(optimizer=None, model=None):
-    model = model or dense_model()
-    model.compile(hvk.DistributedOptimizer(optimizer or keras.optimizers.SGD(0.01)), loss="mse")
-    return model
-
-
-def fit(model, rank, *callbacks, epochs=3, data=None, **options):
-    x, y = data or data_of(rank, ROWS)
-    return model.fit(
-        x, y, batch_size=BATCH, epochs=epochs, shuffle=False, verbose=0, callbacks=list(callbacks), **options
-    )
 
 
 class StopAtBatch(keras.callbacks.Callback):
