@@ -26,7 +26,7 @@ STOPS = (
     "keras/optimizer/optimizer_reducer.py:update_of, context_of, sharded, _when_reduced, variables_of, of",
     "gradients/local_sources.py:kept, stays_local, indices",
     "collectives/layouts.py:identity, layout_of",
-    "keras/optimizer/optimizer_reducer.py:over_ranks, _range_of_float16, _keeps_repeated_rows",
+    "keras/optimizer/optimizer_reducer.py:over_ranks, _range_of_float16, _keeps_repeated_rows, reduced_by_tape",
     "gradients/reduced_once.py:by_tape, _noted_eagerly",
     "keras/optimizer/pipeline.py:apply_reduced, _refuse_norms, reduced, reduce_gradients",
     "keras/optimizer/same_batches.py:is_watching, note, _sample_bits",

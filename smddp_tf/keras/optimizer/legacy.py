@@ -20,12 +20,11 @@ import tensorflow as tf
 from smddp_tf._native import loader
 from smddp_tf.basics import rank, size
 from smddp_tf.collectives import graph
-from smddp_tf.gradients import reduced_once
 from smddp_tf.gradients.options import ReduceOptions
 from smddp_tf.keras._backend import build_optimizer, keras
 from smddp_tf.keras.optimizer.copied import copy_of
 from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
-from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, UpdateContext, ids_with_gradients
+from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ids_with_gradients
 from smddp_tf.keras.optimizer.pipeline import METHODS, own_gradients, reduced
 from smddp_tf.keras.roles import wrapping
 from smddp_tf.keras.roles.optimizers import innermost
@@ -82,7 +81,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         reducer.aggregated = ids_with_gradients(grads, variables)
         if reducer.update is None and not reducer.takes_computed(grads, variables):
             context = reducer.context_of(self).of(variables)
-            grads = grads if _by_tape(context, grads) else reduced(context, grads)
+            grads = grads if context.reduced_by_tape(grads) else reduced(context, grads)
         return list(zip(grads, variables))
 
     def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
@@ -113,7 +112,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
             if computed:
                 reducer.passes.after_collecting(lambda: update(grads), skip)
             else:
-                _by_tape(context, grads)
+                context.reduced_by_tape(grads)
                 dense = reducer.settings.dense(grads, variables)
                 reducer.passes.apply(dense, variables, update, skip)
         reducer.aggregated, reducer.reductions = frozenset(), _reductions()
@@ -157,7 +156,7 @@ def _reduced_now(optimizer: Any, grads: Sequence[Any], variables: list[Any]) -> 
     """What a method that computes gradients returns: reduced; of several passes the sum, and zeros before the last."""
     reducer = reducer_of(optimizer)
     context = reducer.context_of(optimizer).of(variables)
-    by_tape = _by_tape(context, grads)
+    by_tape = context.reduced_by_tape(grads)
     if reducer.passes is not None:
         dense = reducer.settings.dense(grads, variables)
         results: list[Any] = reducer.passes.collect(dense, variables, functools.partial(reduced, context))
@@ -165,12 +164,6 @@ def _reduced_now(optimizer: Any, grads: Sequence[Any], variables: list[Any]) -> 
         results = list(grads) if by_tape else reduced(context, grads)
     reducer.computed[tf.executing_eagerly()] |= ids_with_gradients(grads, variables)
     return results
-
-
-def _by_tape(context: UpdateContext, grads: Sequence[Any]) -> bool:
-    settings = context.reducer.settings
-    op = settings.op if context.active is None else None
-    return reduced_once.by_tape(grads, context.variables, context.kept.all, settings.process_set, op)
 
 
 def _apart(grads_and_vars: Any) -> tuple[list[Any], list[Any]]:

@@ -94,6 +94,19 @@ class UpdateContext(NamedTuple):
             return given if len(given) == len(grads) else None
         return given if grads else None
 
+    def reduced_by_tape(self, grads: Sequence[Any]) -> bool:
+        """Whether `hvd.DistributedGradientTape` has reduced them.
+
+        Args:
+            grads: those of `variables`.
+
+        Raises:
+            ValueError: It has, and reducing them again would give other numbers.
+        """
+        settings = self.reducer.settings
+        op = settings.op if self.active is None else None
+        return reduced_once.by_tape(grads, self.variables, self.kept.all, settings.process_set, op)
+
     def apply(self, reduced: Sequence[Any]) -> Any:
         """Keras's part."""
         with self.reducer.applying(self):
@@ -185,9 +198,8 @@ class OptimizerReducer:
         if variables is None or self.update is not None:
             return context._replace(when=When.NOT_HERE)
         self.is_scaled = optimizer is not self.inner
-        context, op = context.of(variables), self.settings.op if context.active is None else None
-        by_tape = reduced_once.by_tape(grads, variables, context.kept.all, self.settings.process_set, op)
-        return context._replace(by_tape=by_tape)
+        context = context.of(variables)
+        return context._replace(by_tape=context.reduced_by_tape(grads))
 
     def context_of(self, optimizer: Any) -> UpdateContext:
         """Asks what an update depends on. The gradients are still to come: see `UpdateContext.of`.
