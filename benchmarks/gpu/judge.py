@@ -15,6 +15,7 @@ Report = dict[str, Any]
 
 FRACTION = 0.85  # of the device's own copies
 OVER_COPIES = 2.0  # one launch against a cudaMemcpyAsync for each tensor
+WEIGHTS = 1e-5  # relative error after 3 epochs in float32, without TensorFloat-32
 LATE_RANK = 0.75  # seconds; the other ranks come twice as late (benchmarks/gpu/ranks.py)
 OURS = "smddp_tf"
 EACH = "cudaMemcpyAsync each"
@@ -102,8 +103,11 @@ def _correct(report: Report) -> Iterator[Verdict]:
         answers = answer_of(report, part).get("ranks") or []
         runs = [run for answer in answers for run in answer.get("runs", [])]
         bad = sum(not run["same_weights"] or run["losses"][-1] >= run["losses"][0] for run in runs)
+        bad += sum(not run["error"] <= WEIGHTS for run in runs)
         bad += sum("error" in answer for answer in answers)
         yield Verdict(f"{part}: runs that failed or with wrong loss or weights", 0, True, bad if runs else None, "")
+        error = max((run["error"] for run in runs), default=None)
+        yield Verdict(f"{part}: weights unlike one process's, relative", WEIGHTS, True, error, "")
     for part in [part for part in report["parts"] if part.startswith("sanitizer")]:
         yield Verdict(f"{part}: errors", 0, True, answer_of(report, part).get("errors"), "")
 
