@@ -126,7 +126,7 @@ class OptimizerReducer:
         passes: sums the gradients of several calls first; None where every call is an update.
         window: counts the active passes of this rank; None unless there are several passes per update and the data
             have been uneven.
-        names: for `made_anew.py`, the names in the configurations of its optimizers.
+        names: for `from_config.py`, the names in the configurations of its optimizers.
         is_scaled: whether a `LossScaleOptimizer` is around the optimizer, and looks for infinities in its gradients.
         is_inherited: whether the optimizer reduces without having been wrapped by the user, who may still wrap it.
         computed: for Keras 2, the ids of variables whose gradients were computed, and so reduced, but not yet applied:
