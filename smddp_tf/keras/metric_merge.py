@@ -1,7 +1,7 @@
-"""Metrics of all ranks from those of each: what `hvd.evaluate` and the callbacks put into their logs.
+"""Combines the metrics of the ranks, for `hvd.evaluate` and the callbacks that average or sum metrics.
 
-Entries of logs become means weighted by samples. Those of metrics whose states can be brought together become what one
-process has computed from all data. Losses of global batches are right before they come here; see `global_means.py`.
+Entries of logs become means weighted by samples. Entries of metrics whose states can be merged become what one process
+computes from all data. Losses of global batches are combined before, by `global_means.py`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from smddp_tf.collectives.reduce_op import Sum
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.roles.step_hooks import hooks_of
 
-VALIDATION = "val_"  # what the names of entries of the validation begin with
+VALIDATION = "val_"  # prefix of the entries of the validation
 
 
 class Seen(NamedTuple):
-    """What this rank has seen in one pass over data.
+    """The result of one pass of this rank over data.
 
     Attributes:
-        samples: their number.
-        states: of `exact_metrics`, after the pass.
+        samples: the number of samples.
+        states: the states of `exact_metrics` after the pass.
     """
 
     samples: float
@@ -37,18 +37,18 @@ class Seen(NamedTuple):
 
 
 def samples_of(model: keras.Model, kind: str) -> float:
-    """The samples of this rank in steps of `kind` ("train" or "test") since the epoch or the evaluation began."""
+    """Returns the samples of this rank in steps of `kind` ("train" or "test") since the epoch or evaluation began."""
     return float(hooks_of(model, kind).samples)
 
 
 def means_by_samples(
     entries: Mapping[str, np.ndarray], samples: Mapping[str, float], name: str
 ) -> dict[str, float | np.ndarray]:
-    """Means of the entries over the ranks.
+    """Returns the means of the entries over the ranks, weighted by samples.
 
     Args:
-        entries: on all ranks the same names and shapes, in the same order.
-        samples: by `VALIDATION` and "", for entries whose name begins so and for others, this rank's weight.
+        entries: arrays; names, shapes and order are equal on all ranks.
+        samples: this rank's weight: by `VALIDATION` for entries with this prefix, by "" for the others.
         name: of the reduction.
     """
     kinds = [VALIDATION if key.startswith(VALIDATION) and VALIDATION in samples else "" for key in entries]
@@ -59,16 +59,16 @@ def means_by_samples(
 def merged(
     model: Any, entries: Mapping[str, np.ndarray], passes: Mapping[str, Seen], name: str, takes_over: bool = False
 ) -> dict[str, Any]:
-    """The entries of one process on the data of all ranks.
+    """Returns the entries that one process would have for the data of all ranks.
 
     Args:
-        model: with the same metrics on all ranks.
+        model: the model, with the same metrics on all ranks.
         entries: as for `means_by_samples`.
-        passes: what was seen, by the beginning of the names of its entries.
+        passes: the passes over data, by the prefix of their entries.
         name: of the exchanges.
-        takes_over: whether the model's metrics get the states of all ranks; else they keep their own.
+        takes_over: whether the model's metrics get the merged states; else they keep this rank's.
     """
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         **means_by_samples(entries, {kind: seen.samples for kind, seen in passes.items()}, f"{name} (means)")
     }
     metrics = exact_metrics(model)
@@ -77,25 +77,25 @@ def merged(
         for kind, seen in passes.items():
             take_over_ranks(metrics, seen.states, f"{name} (states of metrics)")
             exact = {f"{kind}{key}": value for key, value in results_of_exact(model).items()}
-            found.update({key: value for key, value in exact.items() if key in entries})
+            results.update({key: value for key, value in exact.items() if key in entries})
     finally:
         if not takes_over:
             restore(metrics, own)
-    return found
+    return results
 
 
 def numeric_entries(logs: dict[str, Any]) -> dict[str, Any]:
-    """Returns the entries that have a mean, as float64 arrays, sorted by name."""
+    """Returns the numeric entries of logs as float64 arrays, sorted by name."""
     arrays = {key: value.numpy() if tf.is_tensor(value) else np.asarray(value) for key, value in sorted(logs.items())}
     return {key: array.astype(np.float64) for key, array in arrays.items() if array.dtype.kind in "iuf"}
 
 
 def check_same_on_all_ranks(values: Mapping[str, np.ndarray], needed_by: str) -> None:
-    """Raises the same error on every rank where ranks bring different metrics, instead of mixing them up.
+    """Raises the same error on every rank where ranks have different metrics.
 
     Args:
         values: arrays by name; only names and shapes are compared.
-        needed_by: the name of the callback.
+        needed_by: the name of the caller, for the error.
 
     Raises:
         ValueError: a name or a shape differs between ranks.
@@ -118,17 +118,17 @@ def check_same_on_all_ranks(values: Mapping[str, np.ndarray], needed_by: str) ->
 
 
 def leaves(metrics: Iterable[Any]) -> list[Any]:
-    """The single metrics: Keras keeps those given to `compile` inside of one that stands for all."""
-    found = {}
+    """Returns the single metrics: Keras wraps the metrics of `compile` in one `CompileMetrics`."""
+    by_id = {}
     for metric in metrics:
         inner = getattr(metric, "metrics", None)
         for leaf in leaves(inner) if inner is not None else [metric]:
-            found[id(leaf)] = leaf
-    return list(found.values())
+            by_id[id(leaf)] = leaf
+    return list(by_id.values())
 
 
 def exact_metrics(model: keras.Model) -> list[Any]:
-    """Those whose states can be brought together: sums, and what has a `merge_state(metrics)`, as Keras 2 names it."""
+    """Returns the metrics with states that can be merged: sums, and those with Keras 2's `merge_state(metrics)`."""
     return [
         metric
         for metric in leaves(model.metrics)
@@ -137,16 +137,16 @@ def exact_metrics(model: keras.Model) -> list[Any]:
 
 
 def states_of(metrics: Iterable[Any]) -> list[np.ndarray]:
-    """Copies of the values of their variables, one after the other."""
+    """Returns copies of the values of the variables of metrics, in order."""
     return [np.array(keras.ops.convert_to_numpy(each)) for metric in metrics for each in metric.variables]
 
 
 def take_over_ranks(metrics: Sequence[Any], states: Sequence[np.ndarray], name: str) -> None:
-    """Gives metrics the states that one process on the data of all ranks has: sums, or what `merge_state` makes.
+    """Sets metrics to the states merged over the ranks: sums, or the result of `merge_state`.
 
     Args:
-        metrics: of `exact_metrics`, the same on all ranks.
-        states: this rank's, as `states_of` gives them.
+        metrics: from `exact_metrics`, the same on all ranks.
+        states: this rank's, from `states_of`.
         name: of the exchange.
     """
     starts = np.cumsum([0, *(len(metric.variables) for metric in metrics)])
@@ -158,8 +158,8 @@ def take_over_ranks(metrics: Sequence[Any], states: Sequence[np.ndarray], name: 
         restore([metrics[number] for number in additive], sums)
     if merged:
         of_ranks = allgather_object([parts[number] for number in merged], name=of_thread(f"{name}, merge_state"))
-        for place, number in enumerate(merged):
-            _merge(metrics[number], [of_rank[place] for of_rank in of_ranks])
+        for index, number in enumerate(merged):
+            _merge(metrics[number], [of_rank[index] for of_rank in of_ranks])
 
 
 def _merge(metric: keras.metrics.Metric, of_ranks: Sequence[Sequence[np.ndarray]]) -> None:
@@ -170,7 +170,7 @@ def _merge(metric: keras.metrics.Metric, of_ranks: Sequence[Sequence[np.ndarray]
 
 
 def _is_additive(metric: keras.metrics.Metric) -> bool:
-    """Are its states sums over samples? Those of Keras's metrics are; of others we cannot know."""
+    """Whether the states are sums over samples: true of Keras's metrics; others declare it by `additive_state`."""
     base = keras.metrics.Metric
     declared = getattr(metric, "additive_state", None)
     if declared is not None:
@@ -182,7 +182,7 @@ def _is_additive(metric: keras.metrics.Metric) -> bool:
 
 
 def results_of_exact(model: keras.Model) -> dict[str, Any]:
-    """The results of `exact_metrics` from their states as they are now, by the names in the logs."""
+    """Returns the results of `exact_metrics` from their present states, by the names in the logs."""
     exact = exact_metrics(model)
     others = [metric.name for metric in leaves(model.metrics) if metric not in exact]
     return {
@@ -193,16 +193,22 @@ def results_of_exact(model: keras.Model) -> dict[str, Any]:
 
 
 def restore(metrics: Iterable[Any], states: Sequence[np.ndarray]) -> None:
-    """Gives metrics the states that `states_of` has copied, or others of the same shapes."""
+    """Sets metrics to states from `states_of`, or others of the same shapes."""
     for variable, value in zip((variable for metric in metrics for variable in metric.variables), states):
         variable.assign(tf.cast(value, variable.dtype))
 
 
-# --- arrays of several shapes, which travel as one tensor
+# --- arrays of several shapes, sent as one tensor
 
 
 def reduce_packed(arrays: Sequence[np.ndarray], op: int, name: str) -> list[np.ndarray]:
-    """Reduces the arrays over all ranks, in float64; shapes and their order are the same on all ranks."""
+    """Reduces arrays over all ranks, in float64.
+
+    Args:
+        arrays: shapes and their order are equal on all ranks.
+        op: one of `reduce_op`.
+        name: of the reduction.
+    """
     flat = np.concatenate([np.ravel(array).astype(np.float64) for array in arrays])
     reduced = ops.allreduce(tf.constant(flat), op=op, name=of_thread(name)).numpy()
     pieces = np.split(reduced, np.cumsum([np.size(array) for array in arrays])[:-1])
@@ -210,21 +216,21 @@ def reduce_packed(arrays: Sequence[np.ndarray], op: int, name: str) -> list[np.n
 
 
 def weighted_means(arrays: Sequence[np.ndarray], samples: Sequence[float], name: str) -> list[np.ndarray]:
-    """Means over all ranks, weighted by samples.
+    """Returns means over all ranks, weighted by samples.
 
     Args:
         arrays: as for `reduce_packed`.
-        samples: for each array, the number of this rank's samples that it stands for.
+        samples: for each array, this rank's number of samples.
         name: of the reduction.
     """
     if not arrays:
         return []
-    # What a rank without samples has to say may be NaN.
+    # The values of a rank without samples may be NaN.
     weighted = [array * count if count else np.zeros_like(array) for array, count in zip(arrays, samples)]
     *totals, counts = reduce_packed([*weighted, np.array(samples)], Sum, name)
     return [total / max(count, 1.0) for total, count in zip(totals, counts)]
 
 
 def number_or_array(value: np.ndarray) -> float | np.ndarray:
-    """A float for an array without dimensions, as logs hold them; others as they are."""
+    """Returns a float for an array without dimensions, as logs have them; other arrays unchanged."""
     return float(value) if np.ndim(value) == 0 else value

@@ -23,7 +23,7 @@ _OF_PLACES = tuple(
 )
 OF_HOROVOD = ("HOROVOD_HOSTNAME", *_OF_PLACES)
 _COMMON = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-MEETING = ("MASTER_ADDR", "MASTER_PORT")  # the host of rank 0, and a port there that no other job was given
+RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT")  # the host of rank 0, and a port there that no other job was given
 
 _set: dict[str, str] = {}  # by this process, which may begin another session as another rank
 
@@ -40,7 +40,7 @@ def variables_of(placement: Placement) -> dict[str, str]:
 
 def without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment without the variables of a rank, for a job that is started from inside another."""
-    of_outer_job = (*_COMMON, *MEETING) if "HOROVOD_RANK" in environment else ()
+    of_outer_job = (*_COMMON, *RENDEZVOUS) if "HOROVOD_RANK" in environment else ()
     return {
         name: value
         for name, value in environment.items()

@@ -132,3 +132,12 @@ def test_every_folder_is_described() -> None:
     package = ROOT / "smddp_tf"
     folders = {file.parent.relative_to(package).as_posix() for file in package.rglob("__init__.py")} - {"."}
     assert sorted(described("Python")) == sorted(folders)
+
+
+def test_the_first_functions_are_in_their_files() -> None:
+    rows = re.findall(r"^\| .* \| `([\w./]+)`: `(\w+)` \|$", section("Where to look first"), flags=re.MULTILINE)
+    table = [line for line in section("Where to look first").splitlines() if line.startswith("| ")]
+    assert len(rows) == len(table) - 1, "every row but the heads names a file and a function of it"
+    for file, function in rows:
+        text = (ROOT / file).read_text(encoding="utf-8")
+        assert re.search(rf"^ *def {function}\(|^\w.*\b{function}\(", text, re.MULTILINE), (file, function)

@@ -21,7 +21,7 @@ from smddp_tf import basics
 from smddp_tf.data.agreement import agree, rank_and_size
 from smddp_tf.data.partition import Partition
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.data_parallel.array_batches import ArrayData, array_batches, cut
+from smddp_tf.keras.data_parallel.array_batches import ArrayData, array_batches, rows_of_rank
 from smddp_tf.keras.data_parallel.same_data import OWN_PARTS, Digests, checksums
 from smddp_tf.keras.roles.current_distribution import current, set_aside, shards_batches
 from smddp_tf.keras.roles.step_hooks import rows_of
@@ -167,7 +167,7 @@ def _cut(fixed: int, digests: Digests, number: tf.Tensor, structure: object) -> 
     """
     digests.note(number, structure)
     total = fixed or tf.cast(rows_of(structure), tf.int32)
-    first, rows = cut(total, basics.rank(), basics.size())
+    first, rows = rows_of_rank(total, basics.rank(), basics.size())
     length = max(rows, 1) if fixed else tf.minimum(tf.maximum(rows, 1), total)
     return tf.cast(rows, tf.float32), tf.nest.map_structure(lambda leaf: _slice(leaf, first, length), structure)
 

@@ -1,8 +1,8 @@
 """States of layers that no gradient trains, such as the statistics of `BatchNormalization`, under a distribution.
 
-Each rank's steps change them by the rank's own rows. Whatever computes with the model or saves it gets rank 0's: the
-mean over ranks would be a little more accurate for moving averages, but has no meaning for counters and other states of
-layers of the user's own, and a checkpoint that is saved within an epoch would hold other values.
+Each rank's steps change them by the rank's own rows. Evaluation, prediction and saving use rank 0's states: the mean
+over ranks would be a little more accurate for moving averages, but has no meaning for counters and other states of
+user-defined layers, and a checkpoint that is saved within an epoch would contain other values.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ _updates_at_agreement: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakK
 
 
 def agree_on_states(model: keras.Model, if_trained: bool = False) -> None:
-    """Under a distribution, gives all ranks rank 0's states of the layers of `model`. All ranks must call it.
+    """Under a distribution, broadcasts rank 0's states of the layers of `model`. All ranks must call it.
 
-    Nothing is sent where there are no such states, or where all ranks have changed them alike.
+    Nothing is sent where there are no such states, or where all ranks have made the same changes to them.
 
     Args:
-        if_trained: whether to send only if the model's optimizers have made updates since the last time.
+        model: the same on all ranks.
+        if_trained: whether to send only if the model's optimizers have made updates since the last call.
     """
     if current() is None or not (states := _states(model)):
         return
@@ -38,21 +39,25 @@ def agree_on_states(model: keras.Model, if_trained: bool = False) -> None:
 
 
 def _states(model: keras.Model) -> list[Any]:
-    """Not those of seed generators, which all ranks move alike, nor weights that are not trained now."""
+    """The states to broadcast: without those of seed generators, which are equal on all ranks, and frozen weights."""
     states = [variable for layer in model._flatten_layers() for variable in layer._non_trainable_variables]
     states += filter(stays_local, model.trainable_variables)
-    chosen = {id(variable): variable for variable in states if layout_of(variable) is None}
-    return [variable for variable in chosen.values() if not getattr(variable, "smddp_agreed", False)]
+    by_id = {id(variable): variable for variable in states if layout_of(variable) is None}
+    return [variable for variable in by_id.values() if not getattr(variable, "smddp_agreed", False)]
 
 
 def stateful_layer(model: keras.Model) -> Any:
-    """The first recurrent layer with `stateful=True`, at any depth; or None."""
+    """Returns the first recurrent layer with `stateful=True`, at any depth, or None."""
     layers = (layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.RNN))
     return next((layer for layer in layers if layer.stateful), None)
 
 
 def refuse_stateful(model: keras.Model) -> None:
-    """Raises a ValueError where a distribution would give the ranks parts of batches, and a layer is stateful."""
+    """Refuses a stateful layer under a distribution that divides batches among the ranks.
+
+    Raises:
+        ValueError: the model has such a layer.
+    """
     if current() is None or not shards_batches():
         return
     layer = stateful_layer(model)

@@ -236,7 +236,7 @@ class Guard:
         self.check_start(goes_on=self.model.steps_per_execution > 1)
         if self._epochs_begun == 1 and self._plan.distribution is None:
             same_batches.warn_if_same()
-        facts = self._stopping.wanted(), self._first_epoch.bytes_read(), *equal_state.rates_of(self.model)
+        facts = self._stopping.is_requested(), self._first_epoch.bytes_read(), *equal_state.rates_of(self.model)
         mine = np.array([facts], np.float64)
         everybody = ops.allgather(tf.constant(mine), name=of_thread(f"{_NAME} (end of an epoch)")).numpy()
         if everybody[:, 0].any():

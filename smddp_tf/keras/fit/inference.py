@@ -23,7 +23,7 @@ from smddp_tf.data import arrays
 from smddp_tf.data.agreement import agree, rank_and_size
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.data_parallel.array_batches import cut
+from smddp_tf.keras.data_parallel.array_batches import rows_of_rank
 from smddp_tf.keras.data_parallel.global_batches import limited
 from smddp_tf.keras.data_parallel.layer_states import agree_on_states, refuse_stateful, stateful_layer
 from smddp_tf.keras.data_parallel.same_data import OWN_PARTS, checksums
@@ -94,7 +94,7 @@ def _predicting_all(plain_predict: Callable[..., Any]) -> Callable[..., Any]:
                 return plain_predict(*bound.args, **bound.kwargs)
             what = {"samples": arrays.first_dimension(data), **checksums((data,))}
             agree(rank_and_size(None, None), what, False, None, "keras.distribution.DataParallel", OWN_PARTS)
-            first, count = cut(arrays.first_dimension(data), basics.rank(), basics.size())
+            first, count = rows_of_rank(arrays.first_dimension(data), basics.rank(), basics.size())
             bound.arguments["x"] = arrays.rows(data, np.arange(first, first + count))
             bound.arguments["batch_size"] = -(-(bound.arguments["batch_size"] or 32) // basics.size())
             mine, name = plain_predict(*bound.args, **bound.kwargs), of_thread("keras.Model.predict")

@@ -1,4 +1,4 @@
-"""What the callbacks of a `fit` say about it; and `stop_training` of one rank becomes that of all, at the same step."""
+"""Compares the callbacks of the ranks in a `fit`, and stops training on all ranks at the same step."""
 
 from __future__ import annotations
 
@@ -20,49 +20,53 @@ _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_tr
 
 
 class Stopping:
-    """The agreement of one `fit`.
+    """Makes `stop_training` equal on all ranks in one `fit`.
 
-    A rank that sets `stop_training` goes on until the ranks ask each other the next time. Training stops for all then.
+    A rank that sets `stop_training` continues until the next allreduce of it. Then training stops on all ranks.
 
     Args:
-        model: what is trained.
-        callbacks: this rank's.
+        model: the trained model.
+        callbacks: this rank's callbacks.
 
     Attributes:
-        asks: whether the ranks ask each other after each batch, and not at the end of epochs only. Until `agree`,
-            whether this rank needs it.
+        asks: whether there is an allreduce after each batch, and not at the end of epochs only. Before `agree`,
+            whether this rank needs one.
     """
 
     def __init__(self, model: keras.Model, callbacks: Iterable[Any]) -> None:
         callbacks = list(callbacks)
         self._model = model
-        self._agreeing = [callback for callback in callbacks if hasattr(callback, "preempted")]
+        self._preempting = [callback for callback in callbacks if hasattr(callback, "preempted")]
         self.asks = any(map(_may_stop, callbacks))
-        self._wanted = False
+        self._is_requested = False
 
     def agree(self, of_ranks: Iterable[bool]) -> None:
-        """All ranks ask if one needs it."""
+        """Sets `asks` on all ranks if one rank needs it.
+
+        Args:
+            of_ranks: `asks` of each rank.
+        """
         self.asks = any(of_ranks)
 
     def end_batch(self) -> None:
-        """All ranks call it after each batch; `stop_training` is set when all of them stop here."""
-        if any(callback.preempted for callback in self._agreeing):
+        """Sets `stop_training` if all ranks stop after this batch. All ranks must call it after each batch."""
+        if any(callback.preempted for callback in self._preempting):
             return  # a PreemptionCheckpoint has stopped all of them
         if self.asks:
-            flag = tf.constant(int(self.wanted()), tf.int32)
+            flag = tf.constant(int(self.is_requested()), tf.int32)
             name = of_thread("model.fit (stop_training)")
             self._model.stop_training = bool(ops.allreduce(flag, op=Max, name=name))
         else:
-            self._wanted = self.wanted()
+            self._is_requested = self.is_requested()
             self._model.stop_training = False
 
-    def wanted(self) -> bool:
-        """Does this rank want to stop?"""
-        return self._wanted or bool(self._model.stop_training)
+    def is_requested(self) -> bool:
+        """Returns whether this rank has set `stop_training`."""
+        return self._is_requested or bool(self._model.stop_training)
 
 
 def looks_at_batches(callback: keras.callbacks.Callback) -> bool:
-    """Has it hooks around the batches of training?"""
+    """Returns whether a callback has hooks around the batches of training."""
     base = keras.callbacks.Callback
     return any(
         hook in vars(callback) or getattr(type(callback), hook, None) is not getattr(base, hook)
@@ -71,7 +75,7 @@ def looks_at_batches(callback: keras.callbacks.Callback) -> bool:
 
 
 def _may_stop(callback: keras.callbacks.Callback) -> bool:
-    """Could it stop training at a batch? Whoever never does can say `stops_training = False`."""
+    """Whether a callback could stop training at a batch. `stops_training = False` declares that it never does."""
     origin = type(callback).__module__.split(".")[0]
     if origin == "smddp_tf" or not looks_at_batches(callback):
         return False
@@ -79,31 +83,31 @@ def _may_stop(callback: keras.callbacks.Callback) -> bool:
     return bool(getattr(callback, "stops_training", stops))
 
 
-# These write the learning rate into the logs, under the name that Keras 3 has for it.
+# Callbacks of Keras that write the learning rate into the logs, under the name that Keras 3 uses.
 _WRITE_RATE = ("LearningRateScheduler", "ReduceLROnPlateau", "TensorBoard")
-# These of Keras change nothing that all ranks must have alike.
+# Callbacks of Keras that change nothing that must be equal on all ranks.
 _ONLY_READ = (
     "CSVLogger", "History", "ModelCheckpoint", "OrbaxCheckpoint", "ProgbarLogger", "RemoteMonitor", "TensorBoard",
     "TerminateOnNaN",
 )  # fmt: skip
 
 
-# The attribute with the path, of callbacks of Keras that write files. TensorBoard is put on rank 0 by `plan.py`.
+# The attribute with the path, of callbacks of Keras that write files. `plan.py` keeps TensorBoard to rank 0.
 _WRITES_TO = {"BackupAndRestore": "backup_dir", "CSVLogger": "filename", "ModelCheckpoint": "filepath"}
 
 
 class CallbackFacts(NamedTuple):
-    """Of one rank's callbacks, or, after `agreed`, of any rank's.
+    """Properties of the callbacks of one rank, or, as `agreed` returns them, of all ranks.
 
     Attributes:
-        for_all_ranks: the names of those of ours that belong on all ranks or on none.
-        counts_samples: whether one weighs by samples.
-        broadcasts: whether one gives all ranks the same weights.
-        restores_weights: whether one may go back to the weights of another epoch.
-        write_rate: whether one of Keras's writes the learning rate into the logs.
-        set_state: the classes of those that could set the learning rate or weights, on this rank only. After `agreed`,
-            whether the ranks differ in that.
-        writes: node and absolute path of each file or folder that one of Keras's writes. Empty after `agreed`.
+        for_all_ranks: the names of this library's callbacks that must be on all ranks or on none.
+        counts_samples: whether a callback weights by samples.
+        broadcasts: whether a callback broadcasts the weights.
+        restores_weights: whether a callback may restore the weights of another epoch.
+        write_rate: whether a callback of Keras writes the learning rate into the logs.
+        set_state: the classes of callbacks that could set the learning rate or weights on this rank only. From
+            `agreed`: whether the ranks differ in these classes.
+        writes: the class that writes a file or folder, by node and absolute path. Empty from `agreed`.
     """
 
     for_all_ranks: Sequence[str]
@@ -116,14 +120,14 @@ class CallbackFacts(NamedTuple):
 
 
 def flat(callbacks: object) -> list[Any]:
-    """The callbacks given to `fit`, in whatever form."""
+    """Returns a list of the callbacks that `fit` was called with: a `CallbackList`, a nested structure, or None."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         return list(callbacks.callbacks)
     return list(keras.tree.flatten(callbacks or []))
 
 
 def facts_of(callbacks: Sequence[Any]) -> CallbackFacts:
-    """The facts of this rank."""
+    """Returns the properties of this rank's callbacks."""
     writers = tuple(getattr(keras.callbacks, name) for name in _WRITE_RATE)
     node = cross_rank() if is_initialized() else 0
     return CallbackFacts(
@@ -138,10 +142,13 @@ def facts_of(callbacks: Sequence[Any]) -> CallbackFacts:
 
 
 def agreed(of_ranks: Sequence[CallbackFacts]) -> CallbackFacts:
-    """What holds for all ranks.
+    """Returns the properties of the callbacks of all ranks.
+
+    Args:
+        of_ranks: those of each rank, by rank.
 
     Raises:
-        ValueError: a callback that talks to the other ranks, or changes what ranks must have alike, is missing on some.
+        ValueError: a callback that communicates, or changes what must be equal on all ranks, is missing on some.
     """
     names = [facts.for_all_ranks for facts in of_ranks]
     for name in sorted({name for of_rank in names for name in of_rank}):
@@ -160,7 +167,7 @@ def agreed(of_ranks: Sequence[CallbackFacts]) -> CallbackFacts:
 
 
 def _path_of(callback: keras.callbacks.Callback) -> str | None:
-    """What it writes on every rank that has it."""
+    """The absolute path of the file or folder that a callback of Keras writes on its rank; None if there is none."""
     path = getattr(callback, _WRITES_TO.get(type(callback).__name__, ""), None)
     return os.path.abspath(path) if isinstance(path, (str, os.PathLike)) and "://" not in str(path) else None
 
@@ -184,12 +191,17 @@ def _may_set_state(callback: keras.callbacks.Callback) -> bool:
 
 
 def counts_samples(callback: keras.callbacks.Callback) -> bool:
-    """Does it weigh by samples?"""
+    """Returns whether a callback weights by samples."""
     return getattr(callback, "counts_samples", False)
 
 
 def name_learning_rate(callbacks: Iterable[Any], as_keras: bool) -> None:
-    """Lets ours write the rate under the name that Keras's callbacks use in the same `fit`, or else under Horovod's."""
+    """Sets the name under which this library's callbacks log the learning rate.
+
+    Args:
+        callbacks: those of a `fit`.
+        as_keras: whether to use the name of Keras's callbacks, and not Horovod's.
+    """
     for callback in callbacks:
         if hasattr(callback, "rate_name"):
             callback.rate_name = "learning_rate" if as_keras else "lr"

@@ -1,8 +1,8 @@
-"""Several passes for one update: gradients are added up on each rank, and only the sums travel.
+"""Several passes for one update: gradients are summed on each rank, and only the sums are reduced over the ranks.
 
-Keras and Horovod each have such a setting. They count differently, so both are here: `KerasWindow` works with the
-accumulators of an optimizer made with `gradient_accumulation_steps`, `Passes` has its own, for
-`backward_passes_per_step`. Which pass ends a window is decided by a counter that is equal on all ranks.
+Keras and Horovod each have such a setting, and count differently: `KerasWindow` uses the accumulators of an optimizer
+made with `gradient_accumulation_steps`; `Passes` has accumulators of its own, for `backward_passes_per_step`. A counter
+that is equal on all ranks decides which pass is the last of an update.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NARROW = (tf.float16, tf.bfloat16)  # summed in float32
 
 
 class Passes:
-    """Adds up the gradients of `count` calls on this rank, then hands the sums on: `backward_passes_per_step`.
+    """Sums the gradients of `count` calls on this rank before they are reduced: `backward_passes_per_step`.
 
     The sums are in variables that neither the optimizer nor the model knows: no file, no checkpoint and no broadcast
     contains them. Gradients of 16 bits are summed in float32. The attributes have Horovod's names, for programs that
@@ -28,14 +28,14 @@ class Passes:
 
     Args:
         count: int, at least 2.
-        average: bool, hands on the mean of the calls instead of their sum.
+        average: bool, whether to use the mean of the calls instead of their sum.
     """
 
     def __init__(self, count: int, average: bool) -> None:
         self.backward_passes_per_step = count
         self.average_aggregated_gradients = average
         self._done: tf.Variable | None = None
-        self._sums: dict[int, tuple[Any, tf.Variable]] = {}  # by id of the variable, which is kept alive with it
+        self._sums: dict[int, tuple[Any, tf.Variable]] = {}  # by id of the variable, which the entry keeps alive
 
     def apply(
         self,
@@ -47,6 +47,12 @@ class Passes:
         """Calls `update(sums)` in every `count`-th call and `skip()` in the others.
 
         Inside a graph both are traced, as branches of one `tf.cond`: they must not create variables.
+
+        Args:
+            grads: gradients or None.
+            variables: the variables of the gradients.
+            update: applies the sums, in the order of `grads`.
+            skip: called where there is no update.
         """
 
         def finish(sums: list[Any]) -> list[Any]:
@@ -62,17 +68,23 @@ class Passes:
     def collect(
         self, grads: Sequence[Any], variables: Sequence[Any], reduce: Callable[[list[Any]], Sequence[Any]]
     ) -> list[Any]:
-        """Returns `reduce(sums)` in every `count`-th call and zeros in the others; then `after_collecting` is due."""
-        given = [index for index, grad in enumerate(grads) if grad is not None]
+        """Returns `reduce(sums)` in every `count`-th call and zeros in the others. Call `after_collecting` next.
+
+        Args:
+            grads: gradients or None.
+            variables: the variables of the gradients.
+            reduce: reduces the sums, in the order of `grads`.
+        """
+        indices = [index for index, grad in enumerate(grads) if grad is not None]
 
         def finish(sums: list[Any]) -> list[Any]:
             reduced = reduce(sums)
-            return [tf.identity(reduced[index]) for index in given]
+            return [tf.identity(reduced[index]) for index in indices]
 
         def keep() -> list[Any]:
-            return [tf.zeros_like(grads[index]) for index in given]
+            return [tf.zeros_like(grads[index]) for index in indices]
 
-        return replaced([None] * len(grads), given, self._either(grads, variables, finish, keep))
+        return replaced([None] * len(grads), indices, self._either(grads, variables, finish, keep))
 
     def _either(
         self,
@@ -84,19 +96,19 @@ class Passes:
         grads = [None if grad is None else tf.convert_to_tensor(grad) for grad in grads]
         sums = [None if grad is None else self._sum_for(var, grad.dtype) for grad, var in zip(grads, variables)]
         done = self.counter
-        totals = [_combined(grad, kept, var) for grad, kept, var in zip(grads, sums, variables)]
+        totals = [_combined(grad, total, var) for grad, total, var in zip(grads, sums, variables)]
 
         def finish() -> list[Any]:
-            handed_on = [self._handed_on(t, g, v) for t, g, v in zip(totals, grads, variables)]
-            for _, kept in self._sums.values():
-                kept.assign(tf.zeros_like(kept))
+            results = [self._result_of(t, g, v) for t, g, v in zip(totals, grads, variables)]
+            for _, accumulator in self._sums.values():
+                accumulator.assign(tf.zeros_like(accumulator))
             done.assign(0)
-            return [*at_end(handed_on), tf.identity(done)]  # XLA keeps in order what has results
+            return [*at_end(results), tf.identity(done)]  # XLA keeps the order of ops with results
 
         def keep() -> list[Any]:
-            for total, kept in zip(totals, sums):
-                if kept is not None:
-                    kept.assign(total)
+            for total, accumulator in zip(totals, sums):
+                if accumulator is not None:
+                    accumulator.assign(total)
             done.assign_add(1)
             return [*before(), tf.identity(done)]
 
@@ -104,7 +116,7 @@ class Passes:
         return list(results)
 
     def after_collecting(self, update: Callable[[], Any], skip: Callable[[], Any]) -> None:
-        """Calls `update()` where the last `collect` has returned an update, and `skip()` elsewhere."""
+        """Calls `update()` if the last `collect` has returned reduced sums, else `skip()`."""
 
         def either(do: Callable[[], Any]) -> Callable[[], tf.Tensor]:
             def run() -> tf.Tensor:
@@ -117,7 +129,7 @@ class Passes:
 
     @property
     def counter(self) -> tf.Variable:
-        """The calls since the last update, int64; the same on all ranks."""
+        """The number of calls since the last update, int64; equal on all ranks."""
         if self._done is None:
             with tf.init_scope():
                 self._done = tf.Variable(0, trainable=False, dtype=tf.int64, name="passes_done")
@@ -125,8 +137,8 @@ class Passes:
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """What this rank has added up since the last update, and from how many calls; made by the first call."""
-        return [] if self._done is None else [self._done, *(kept for _, kept in self._sums.values())]
+        """The counter and this rank's sums since the last update; [] before the first call."""
+        return [] if self._done is None else [self._done, *(total for _, total in self._sums.values())]
 
     def _sum_for(self, variable: tf.Variable | keras.Variable, dtype: tf.DType) -> tf.Variable:
         if id(variable) not in self._sums:
@@ -135,28 +147,28 @@ class Passes:
                 self._sums[id(variable)] = variable, tf.Variable(zeros, trainable=False, name="passes_sum")
         return self._sums[id(variable)][1]
 
-    def _handed_on(self, total: tf.Tensor, grad: tf.Tensor | None, variable: tf.Variable | keras.Variable) -> Any:
+    def _result_of(self, total: tf.Tensor, grad: tf.Tensor | None, variable: tf.Variable | keras.Variable) -> Any:
         if grad is None:
             return None
         if self.average_aggregated_gradients and not stays_local(variable):
             total /= self.backward_passes_per_step
-        return tf.identity(tf.cast(total, grad.dtype))  # Keras needs all tensors from the branch's own graph
+        return tf.identity(tf.cast(total, grad.dtype))  # Keras needs tensors of the branch's own graph
 
 
-def _combined(grad: tf.Tensor | None, kept: tf.Tensor, variable: tf.Variable | keras.Variable) -> Any:
-    """The sum so far; of values that overwrite their variable the largest, as Keras does."""
+def _combined(grad: tf.Tensor | None, total: tf.Tensor, variable: tf.Variable | keras.Variable) -> Any:
+    """The new sum; of gradients that replace their variable (scales of float8) the maximum, as in Keras."""
     if grad is None:
         return None
-    grad = tf.cast(grad, kept.dtype)
-    return tf.maximum(grad, kept) if stays_local(variable) else grad + kept
+    grad = tf.cast(grad, total.dtype)
+    return tf.maximum(grad, total) if stays_local(variable) else grad + total
 
 
 class KerasWindow:
     """The `gradient_accumulation_steps` of an optimizer inside a `LossScaleOptimizer`.
 
-    Keras tests every pass for infinities and drops it alone. With several ranks that would take an exchange in each
-    pass. Here the gradients are tested once, after their sum over the passes and over the ranks: an infinity in any
-    pass of any rank drops the whole window, on all ranks. The loss scale changes between windows only.
+    Keras tests every pass for infinities and drops only that pass. With several ranks that would need an exchange in
+    each pass. Here the gradients are tested once, after the sum over the passes and the ranks: an infinity in any pass
+    of any rank drops all passes of the window, on all ranks. The loss scale changes between windows only.
 
     Args:
         scaled: the `LossScaleOptimizer`, built.
@@ -176,17 +188,19 @@ class KerasWindow:
         """Calls `update(scaled sums)` in the last pass of a window and `accumulate(unscaled gradients)` in the others.
 
         Args:
-            update: reduces, and applies what is finite with the `LossScaleOptimizer`.
+            grads: scaled gradients or None.
+            variables: the variables of the gradients.
+            update: reduces the sums, and applies them with the `LossScaleOptimizer` if they are finite.
             accumulate: the inner optimizer's `apply`.
         """
         iterations, steps = iterations_of(self._inner), self._inner.gradient_accumulation_steps
 
         def finish() -> tf.Tensor:
-            update([self._moved_out(grad, variable) for grad, variable in zip(grads, variables)])
-            # Keras's counter is now at the end of the window, or has not moved because an infinity was found: then
-            # this puts it back to where the window began.
+            update([self._take_sum(grad, variable) for grad, variable in zip(grads, variables)])
+            # Keras's counter is now at the end of the window or, where an infinity was found, unchanged: then this
+            # resets it to the start of the window.
             iterations.assign(iterations // steps * steps)
-            return tf.identity(iterations)  # XLA keeps in order what has results
+            return tf.identity(iterations)  # XLA keeps the order of ops with results
 
         def keep() -> tf.Tensor:
             accumulate([self._unscaled(grad, variable) for grad, variable in zip(grads, variables)])
@@ -198,12 +212,12 @@ class KerasWindow:
         skipped = grad is None or stays_local(variable)
         return grad if skipped else keras.ops.divide(grad, self._scaled.dynamic_scale)
 
-    def _moved_out(self, grad: tf.Tensor | None, variable: keras.Variable) -> Any:
-        """The scaled sum of all passes. Keras will find its accumulator empty and take this for the sum."""
+    def _take_sum(self, grad: tf.Tensor | None, variable: keras.Variable) -> Any:
+        """Returns the scaled sum of all passes, and sets Keras's accumulator to zero: Keras adds the two."""
         if grad is None or stays_local(variable):
             return None if grad is None else tf.identity(grad)  # as in `Passes`
         grad = tf.convert_to_tensor(grad)
-        kept = self._inner._accumulated_gradients[self._inner._get_variable_index(variable)]
-        total = grad + tf.cast(keras.ops.multiply(kept, self._scaled.dynamic_scale), grad.dtype)
-        kept.assign(tf.zeros(kept.shape, kept.dtype))
+        accumulator = self._inner._accumulated_gradients[self._inner._get_variable_index(variable)]
+        total = grad + tf.cast(keras.ops.multiply(accumulator, self._scaled.dynamic_scale), grad.dtype)
+        accumulator.assign(tf.zeros(accumulator.shape, accumulator.dtype))
         return total

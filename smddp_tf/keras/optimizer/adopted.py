@@ -18,9 +18,12 @@ from smddp_tf.keras.roles.wrapping import detach_reducer, optimizers_of, reducer
 
 
 def follow_distribution(model: keras.Model) -> None:
-    """Makes the optimizers of a model reduce under a distribution; those that only did for that stop without one.
+    """Makes the optimizers of a model reduce under a distribution, and undoes that without a distribution.
 
-    Optimizers that the user has wrapped reduce as they did.
+    Optimizers that the user has wrapped are not changed.
+
+    Raises:
+        ValueError: without the distribution, an optimizer has state that is sharded for it.
     """
     for optimizer in optimizers_of(model):
         if not adopt(optimizer) and current() is None and getattr(reducer_on(optimizer), "of_distribution", False):
@@ -35,7 +38,11 @@ def follow_distribution(model: keras.Model) -> None:
 
 
 def adopt(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Makes an optimizer reduce, if there is a distribution and nobody else reduces; returns whether it had to."""
+    """Makes an optimizer reduce if there is a distribution and neither it nor an outer optimizer reduces.
+
+    Returns:
+        Whether the optimizer was changed.
+    """
     if current() is None or reduces(optimizer) or is_updating():
         return False
     partition = getattr(current(), "partition_state", None)
@@ -45,7 +52,7 @@ def adopt(optimizer: keras.optimizers.Optimizer) -> bool:
 
 
 def adopt_at_first_step() -> None:
-    """Lets `train_on_batch` and loops of the user's own reduce as `fit` does; does nothing the second time."""
+    """Makes `train_on_batch` and user-defined training loops reduce as `fit` does. Later calls do nothing."""
     patches.replace(patch_table.APPLY, _adopting, of=keras.optimizers.Optimizer)
 
 

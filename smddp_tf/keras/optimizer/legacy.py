@@ -23,7 +23,7 @@ from smddp_tf.collectives import graph
 from smddp_tf.gradients.options import ReduceOptions
 from smddp_tf.keras._backend import build_optimizer, keras
 from smddp_tf.keras.optimizer.copied import copy_of
-from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
+from smddp_tf.keras.optimizer.from_config import configuration, notice_from_config
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, ids_with_gradients
 from smddp_tf.keras.optimizer.pipeline import METHODS, own_gradients, reduced
 from smddp_tf.keras.roles import wrapping

@@ -1,6 +1,6 @@
 """How one optimizer reduces its gradients: its settings, its memory between two calls, and what one update depends on.
 
-What is done with gradients, and in which order, is in `pipeline.py`.
+The stages that gradients pass through are in `pipeline.py`.
 """
 
 from __future__ import annotations
@@ -38,28 +38,27 @@ class When(enum.Enum):
     """When the gradients that an optimizer's `apply` gets are reduced over the ranks."""
 
     EACH_CALL = "In each call, before Keras sees them."
-    AFTER_PASSES = "When the passes of `backward_passes_per_step` are added up, before Keras sees the sums."
-    AFTER_WINDOW = "When Keras's passes are added up, before the finite check of the `LossScaleOptimizer` around them."
-    IN_UPDATE = "Where Keras, which adds up the passes itself, updates the variables: in `_backend_update_step`."
-    NOT_HERE = "Keras will do nothing, or raise its own error, or an update further out has reduced them."
+    AFTER_PASSES = "After the sum over the passes of `backward_passes_per_step`, before Keras sees it."
+    AFTER_WINDOW = "After the sum over Keras's passes, before the finite check of the `LossScaleOptimizer` around them."
+    IN_UPDATE = "In `_backend_update_step`, where Keras, which sums the passes itself, updates the variables."
+    NOT_HERE = "Not at all: Keras will do nothing or raise, or an outer optimizer has reduced them."
 
 
 class UpdateContext(NamedTuple):
-    """What an update depends on: asked once, when an optimizer gets gradients, and passed on by argument.
+    """What an update depends on: determined once, when an optimizer gets gradients, and passed as an argument.
 
     Attributes:
-        optimizer: the outermost optimizer that is ours: a `LossScaleOptimizer` where there is one.
-        wrapped: the outermost of it and the inner one that has a wrapped class; programs call its methods, and replace
-            them.
-        reducer: of both.
-        state: what is cut of the inner optimizer's state; None where each rank has all of it.
-        active: which ranks have data in this step; None where all have.
+        optimizer: the outermost optimizer that reduces: a `LossScaleOptimizer` where there is one.
+        wrapped: `optimizer` if it has a wrapped class, else the inner one; programs call its methods, and replace them.
+        reducer: the reducer of both.
+        state: the inner optimizer's sharded state; None where each rank has the full state.
+        active: the ranks that have data in this step; None where all have.
         when: when the gradients are reduced.
-        variables: what they are the gradients of; see `of`.
-        kept: which of them stay on this rank.
-        over_ranks: reduces the others over the ranks: `over_ranks(grads, variables)`.
+        variables: the variables of the gradients; see `of`.
+        kept: the gradients that stay on this rank.
+        over_ranks: reduces the other gradients over the ranks: `over_ranks(grads, variables)`.
         by_tape: whether `hvd.DistributedGradientTape` has reduced the gradients.
-        keras: Keras's part: `keras(grads)` applies them; None where they are reduced only.
+        keras: `keras(grads)` lets Keras apply them; None where they are only reduced.
     """
 
     optimizer: Any
@@ -75,66 +74,66 @@ class UpdateContext(NamedTuple):
     keras: Any = None
 
     def of(self, variables: Sequence[Any]) -> UpdateContext:
-        """The same update, for the gradients of these variables."""
+        """Returns a copy for the gradients of `variables`."""
         kept = self.reducer.local.kept(variables)
         shared = [variable for index, variable in enumerate(variables) if index not in kept.all]
         over_ranks = self.reducer.over_ranks(shared, self.state)
         return self._replace(variables=list(variables), kept=kept, over_ranks=over_ranks)
 
-    def variables_of(self, grads: Sequence[Any], given: list[Any] | None) -> list[Any] | None:
-        """The variables that belong to `grads`, or None where Keras will do nothing or raise.
+    def variables_of(self, grads: Sequence[Any], variables: list[Any] | None) -> list[Any] | None:
+        """Returns the variables that belong to `grads`, or None where Keras will do nothing or raise.
 
         Args:
             grads: gradients or None.
-            given: what came with them; None stands for the variables that the optimizer was built with.
+            variables: the argument of `apply`; None stands for the variables that the optimizer was built with.
         """
-        if given is None:
+        if variables is None:
             trained = self.reducer.inner._trainable_variables if self.state is None else self.state.wholes
-            given = list(trained) if self.optimizer.built else []
-            return given if len(given) == len(grads) else None
-        return given if grads else None
+            variables = list(trained) if self.optimizer.built else []
+            return variables if len(variables) == len(grads) else None
+        return variables if grads else None
 
     def reduced_by_tape(self, grads: Sequence[Any]) -> bool:
-        """Whether `hvd.DistributedGradientTape` has reduced them.
+        """Returns whether `hvd.DistributedGradientTape` has reduced `grads`.
 
         Args:
-            grads: those of `variables`.
+            grads: the gradients of `variables`.
 
         Raises:
-            ValueError: It has, and reducing them again would give other numbers.
+            ValueError: the tape has reduced them, and a second reduction would change the values.
         """
         settings = self.reducer.settings
         op = settings.op if self.active is None else None
         return reduced_once.by_tape(grads, self.variables, self.kept.all, settings.process_set, op)
 
     def apply(self, reduced: Sequence[Any]) -> Any:
-        """Keras's part."""
+        """Lets Keras apply reduced gradients."""
         with self.reducer.applying(self):
             return self.keras(reduced)
 
 
 class OptimizerReducer:
-    """The state of one optimizer object that reduces.
+    """The settings and state of one optimizer object that reduces.
 
-    It is a plain Python attribute of the optimizer that neither Keras nor TensorFlow tracks: it is in no saved file and
-    no checkpoint.
+    The reducer is a plain Python attribute of the optimizer that neither Keras nor TensorFlow tracks: no saved file or
+    checkpoint contains it.
 
     Attributes:
-        settings: how it reduces.
-        inner: the optimizer that updates the weights; inside a `LossScaleOptimizer`, which shares the reducer.
-        update: the `UpdateContext` of the update whose reduced gradients Keras is applying: they pass through. None
-            where there is none.
+        settings: the user's settings.
+        inner: the optimizer that updates the weights; a `LossScaleOptimizer` around it shares the reducer.
+        update: the update whose reduced gradients Keras is applying; they are not reduced again. None at other times.
         local: the variables whose gradients stay on this rank.
-        passes: adds up the gradients of several calls first; None where every call is an update.
-        window: counts the active passes of this rank, for an optimizer with several passes per update whose data were
-            uneven once; None for others.
-        names: for `made_anew.py`, the names in the configurations of its optimizers.
+        passes: sums the gradients of several calls first; None where every call is an update.
+        window: counts the active passes of this rank; None unless there are several passes per update and the data
+            have been uneven.
+        names: for `from_config.py`, the names in the configurations of its optimizers.
         is_scaled: whether a `LossScaleOptimizer` is around the optimizer, and looks for infinities in its gradients.
-        is_inherited: the same: whether Keras made the optimizer from one of those, nobody wrapping it.
+        is_inherited: whether the optimizer reduces without having been wrapped by the user, who may still wrap it.
         computed: for Keras 2, the ids of variables whose gradients were computed, and so reduced, but not yet applied:
             in graphs (False), and eagerly (True).
-        aggregated: the same, of those that a `LossScaleOptimizer` around it, or the program, has let it reduce.
-        reductions: the same: how much had been reduced in graphs, and eagerly, when gradients were last applied.
+        aggregated: for Keras 2, the ids of variables whose gradients a `LossScaleOptimizer` around it, or the program,
+            has made it reduce.
+        reductions: for Keras 2, the numbers of reductions in graphs, and eagerly, when gradients were last applied.
         of_distribution: whether it reduces only because there is a `keras.distribution`.
     """
 
@@ -153,16 +152,16 @@ class OptimizerReducer:
         self.aggregated: frozenset[int] = frozenset()
         self.reductions = (0, 0)
         self._sharded: ShardedState | None = None
-        # By what differs between lists of gradients. The first refuses wrong settings now, not when training begins.
+        # By the arguments that differ between lists of gradients. The first one refuses wrong settings at once.
         self._reducers = {(settings.gradient_predivide_factor, False, 1): GradientReducer(self.name, settings)}
 
     @property
     def name(self) -> str:
-        """Of the optimizer, in messages and names of requests; the same on all ranks."""
+        """The optimizer's name in messages and in names of requests; equal on all ranks."""
         return self.settings.name or "optimizer"
 
     def takes_computed(self, grads: Sequence[Any], variables: Sequence[Any]) -> bool:
-        """Are these the gradients of variables in `computed`, or what was made of them? They are taken out of it."""
+        """Returns whether `grads` are, or were computed from, gradients of variables in `computed`; removes those."""
         ids = ids_with_gradients(grads, variables)
         eagerly = tf.executing_eagerly()
         if ids and ids <= self.computed[eagerly]:
@@ -171,7 +170,7 @@ class OptimizerReducer:
         return eagerly and bool(ids) and ids <= self.computed[False]  # what a graph returns in every step
 
     def sharded(self) -> ShardedState | None:
-        """The parts of the state on this rank; None where each rank has all of it."""
+        """Returns the sharded state; None where each rank has the full state."""
         if self.settings.partition_state is None:
             return None
         if self._sharded is None:
@@ -179,16 +178,16 @@ class OptimizerReducer:
         return self._sharded if self._sharded.degree > 1 else None
 
     def update_of(self, optimizer: Any, apply: Callable[..., Any], grads: Sequence[Any], given: Any) -> UpdateContext:
-        """What the update depends on that an optimizer's `apply` makes.
+        """Returns the context of the update that an optimizer's `apply` makes.
 
         Args:
             optimizer: see `UpdateContext`.
             apply: `apply(grads, trainable_variables)` of the optimizer's own class.
             grads: gradients or None.
-            given: the variables, or None for those the optimizer was built with.
+            given: the variables, or None for the variables that the optimizer was built with.
 
         Raises:
-            ValueError: Reducing gradients that a tape has reduced would give other numbers.
+            ValueError: a tape has reduced the gradients, and a second reduction would change the values.
         """
         context, given = self.update or self.context_of(optimizer), None if given is None else list(given)
         if context.state is not None and optimizer is self.inner:
@@ -202,7 +201,7 @@ class OptimizerReducer:
         return context._replace(by_tape=context.reduced_by_tape(grads))
 
     def context_of(self, optimizer: Any) -> UpdateContext:
-        """Asks what an update depends on. The gradients are still to come: see `UpdateContext.of`.
+        """Returns the context of an update whose gradients are not known yet: see `UpdateContext.of`.
 
         Args:
             optimizer: see `UpdateContext`.
@@ -212,16 +211,22 @@ class OptimizerReducer:
         return UpdateContext(optimizer, wrapped, self, state, running.here.active, self._when_reduced(state, is_scaled))
 
     def _when_reduced(self, state: ShardedState | None, is_scaled: bool) -> When:
-        """The one answer. `is_scaled`: there is a `LossScaleOptimizer` around."""
+        """Decides when gradients are reduced.
+
+        Args:
+            state: from `sharded`.
+            is_scaled: whether a `LossScaleOptimizer` is around the optimizer.
+        """
         if state is None and getattr(self.inner, "gradient_accumulation_steps", None):
             return When.AFTER_WINDOW if is_scaled else When.IN_UPDATE
         return When.EACH_CALL if self.passes is None else When.AFTER_PASSES
 
     def over_ranks(self, variables: Sequence[Any], state: ShardedState | None) -> GradientReducer:
-        """Returns what reduces the gradients of `variables` over the ranks; the same object for the same needs.
+        """Returns the reducer for the gradients of `variables`; the same object for the same arguments of it.
 
         Args:
-            state: what `sharded` returns.
+            variables: the variables whose gradients are reduced.
+            state: from `sharded`.
         """
         parts = 1 if state is None else state.planned_parts
         needs = (self._range_of_float16(variables), self._keeps_repeated_rows(), parts)
@@ -232,17 +237,17 @@ class OptimizerReducer:
         return self._reducers[needs]
 
     def _keeps_repeated_rows(self) -> bool:
-        """Is it to be as in one process, to whose optimizer each lookup of a row is a gradient of its own?"""
+        """Whether rows that occur several times stay separate, as the optimizer of a single process gets them."""
         if not self.of_distribution or self.settings.sparse_as_dense:
             return False
         batch = global_means.global_batch()
         return not graph.compiling() or (batch is not None and batch.has_equal_parts)
 
     def _range_of_float16(self, variables: Sequence[Any]) -> float:
-        """Returns what to divide by before the sum: where gradients are float16, the sum of several could overflow.
+        """Returns the divisor before the sum: a sum of float16 gradients could overflow.
 
-        It is a power of two, which costs float32 gradients of the same optimizer no accuracy. Not for a float16 *wire*
-        (`Compression.fp16`), where small float32 gradients would be lost.
+        A power of two costs float32 gradients of the same optimizer no accuracy. A float16 *wire* (`Compression.fp16`)
+        does not count: small float32 gradients would be lost.
         """
         narrow = any(tf.as_dtype(variable.dtype) == tf.float16 for variable in variables)
         if not narrow or self.settings.op != Average or self.settings.gradient_predivide_factor != 1.0:
@@ -250,14 +255,14 @@ class OptimizerReducer:
         return float(2 ** math.ceil(math.log2(self.local.ranks())))
 
     def open_window(self) -> Window:
-        """Returns `window`, which is made where it does not exist."""
+        """Returns `window`, and makes it if there is none."""
         if self.window is None:
             self.window = Window()
         return self.window
 
     @contextlib.contextmanager
     def applying(self, update: UpdateContext) -> Iterator[None]:
-        """Inside, Keras applies the gradients of `update`: those of an optimizer further in have been reduced."""
+        """Inside, Keras applies the reduced gradients of `update`, and inner optimizers must not reduce them again."""
         before, self.update = self.update, update
         _updating.depth = getattr(_updating, "depth", 0) + 1
         try:
@@ -268,5 +273,5 @@ class OptimizerReducer:
 
 
 def is_updating() -> bool:
-    """Is an optimizer applying gradients that it has reduced, on this thread? Those inside of it have nothing to do."""
+    """Returns whether an optimizer is applying reduced gradients on this thread; inner optimizers reduce nothing."""
     return bool(getattr(_updating, "depth", 0))

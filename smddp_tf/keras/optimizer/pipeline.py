@@ -1,11 +1,10 @@
-"""What a wrapped optimizer does with gradients: the stages of a reduction, in their order.
+"""The stages of the gradients of a wrapped optimizer, in their order.
 
-The order is always: add up the passes (where an update has several), reduce over the ranks, test for infinities, clip,
-update. So every rank tests, clips and applies the same numbers.
+The order is always: sum the passes (where an update has several), reduce over the ranks, test for infinities, clip,
+update. So every rank tests, clips and applies the same values.
 
-What an update depends on, and so when it is reduced, is asked once and passed on as an `UpdateContext`, see
-`optimizer_reducer.py`. `reduce_gradients` is the only place that knows what happens to a list of gradients on its way
-to the other ranks.
+`optimizer_reducer.py` decides what an update depends on, and so when it is reduced: the `UpdateContext` passed to these
+functions. `reduce_gradients` alone defines the steps from a list of gradients to the reduced list.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from smddp_tf.keras.roles.wrapping import reducer_of
 
 
 def apply_reduced(context: UpdateContext, grads: Sequence[Any]) -> Any:
-    """Reduces `grads`, once for each update, and lets Keras do the rest.
+    """Reduces `grads`, once for each update, and lets Keras apply them.
 
     Args:
-        context: what `OptimizerReducer.update_of` returns for them.
+        context: from `OptimizerReducer.update_of` for these gradients.
         grads: tensors, `tf.IndexedSlices` or None.
     """
     optimizer, active, variables = context.optimizer, context.active, context.variables
@@ -36,7 +35,7 @@ def apply_reduced(context: UpdateContext, grads: Sequence[Any]) -> Any:
         return context.keras(grads)
     _refuse_norms(context)
     if context.when is When.EACH_CALL:
-        # Parts are cut from what is reduced: the mean of equal means.
+        # Shards of gradients that a tape has reduced come from a second reduction: the mean of equal means.
         results = grads if context.by_tape and context.state is None else reduced(context, grads)
         if active is None:
             return context.apply(results)
@@ -54,7 +53,7 @@ def apply_reduced(context: UpdateContext, grads: Sequence[Any]) -> Any:
 
 
 def _apply_pass(context: UpdateContext, grads: Sequence[Any]) -> Any:
-    """One of several passes of an update."""
+    """Runs one of several passes of an update."""
     reducer, variables = context.reducer, context.variables
     if context.when is When.IN_UPDATE:
         return context.apply(grads)
@@ -77,7 +76,7 @@ def _apply_pass(context: UpdateContext, grads: Sequence[Any]) -> Any:
 
 
 def _refuse_norms(context: UpdateContext) -> None:
-    """Raises a NotImplementedError where an update of cut tables depends on more than single elements of them."""
+    """Raises a NotImplementedError where an update of sharded tables is not element-wise."""
     if not context.kept.complete:
         return
     optimizer = context.reducer.inner
@@ -91,21 +90,22 @@ def _refuse_norms(context: UpdateContext) -> None:
 
 
 def reduced(context: UpdateContext, grads: Sequence[Any]) -> list[Any]:
-    """The gradients of an update, reduced: `reduce_gradients`, unless the user's program has replaced it."""
+    """Returns the reduced gradients of an update: from `reduce_gradients`, or from what the program uses instead."""
     hook = context.wrapped._allreduce
     is_ours = getattr(hook, "__func__", None) is _allreduce
     return reduce_gradients(context, grads) if is_ours else list(hook(grads, context.variables))
 
 
 def reduce_gradients(context: UpdateContext, grads: Sequence[Any]) -> list[Any]:
-    """Returns the gradients as they are applied: reduced over the ranks, but for those that stay on this rank.
+    """Returns the gradients as they are applied: reduced over the ranks, or local to this rank.
 
-    The stages, in order: choose the shared and the local gradients; let a `LossScaleOptimizer` find the infinities of
-    both; note the shared ones for the check that ranks have different batches; zeros for a rank without data; divide
-    the local ones as a mean divides; reduce; put all back. The scales of float8 layers, which pass for gradients, go
-    through as they are.
+    The stages, in order: separate the shared and the local gradients; mark infinities of the local ones in the shared
+    ones, for a `LossScaleOptimizer`; sample the shared ones for the check that ranks have different batches; zeros for
+    a rank without data; divide the local ones as a mean would; reduce the shared ones; join both in the order of
+    `grads`. Scales of float8 layers, which Keras treats as gradients, are returned unchanged.
 
     Args:
+        context: of the update.
         grads: tensors, `tf.IndexedSlices` or None: of one step, or the sums of several passes.
     """
     reducer, variables, active, kept = context.reducer, context.variables, context.active, context.kept
@@ -121,28 +121,28 @@ def reduce_gradients(context: UpdateContext, grads: Sequence[Any]) -> list[Any]:
         grads = replaced(grads, changed, masked)
     divided = reducer.local.divided([grads[index] for index in local]) if local else []
     own, complete = divided[: len(kept.own)], divided[len(kept.own) :]
-    given = [grads[index] for index in shared], [variables[index] for index in shared]
+    pairs = [grads[index] for index in shared], [variables[index] for index in shared]
     hook = context.wrapped._allreduce_grads
     is_ours = getattr(hook, "__func__", None) is _allreduce_grads
     assert context.over_ranks is not None
     over_ranks = context.over_ranks if is_ours else hook
     if active is None:
-        results = [*over_ranks(*given), *complete]
+        results = [*over_ranks(*pairs), *complete]
     else:
         op, process_set = reducer.settings.op, reducer.settings.process_set
-        results = active.reduced(over_ranks, *given, op, process_set, reducer.window, complete)
+        results = active.reduced(over_ranks, *pairs, op, process_set, reducer.window, complete)
     by_index = dict(zip((*shared, *kept.complete, *kept.own), (*results, *own)))
     return [by_index.get(index, grad) for index, grad in enumerate(grads)]
 
 
 def _marked(grads: Sequence[Any], kept: set[int]) -> list[Any]:
-    """Turns a gradient that travels into NaN where one that stays on this rank is not finite.
+    """Sets one shared gradient to NaN where a local one is not finite, so that all ranks skip the step.
 
-    A `LossScaleOptimizer` tests all of them. The others would not see what stays here, and would not skip the step.
+    A `LossScaleOptimizer` tests all gradients that its rank has, but the other ranks have no local ones of this rank.
 
     Args:
         grads: tensors, `tf.IndexedSlices` or None.
-        kept: the indices of those that stay.
+        kept: the indices of the local ones.
     """
     local = [grad for index, grad in enumerate(grads) if grad is not None and index in kept]
     if not local:
@@ -165,7 +165,7 @@ def _allreduce(self: Any, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any
 def _allreduce_grads(
     self: Any, grads: Sequence[Any], vars: Sequence[Any], use_generic_names: bool = False
 ) -> list[Any]:
-    """Returns gradients reduced over the ranks. They travel by their positions, so names never matter."""
+    """Returns gradients reduced over the ranks. They are matched by position, not by name."""
     del use_generic_names
     reducer = reducer_of(self)
     return list(reducer.over_ranks(vars, reducer.sharded())(list(grads), list(vars)))
@@ -179,13 +179,13 @@ def register_local_var(self: Any, var: object) -> None:
 def own_gradients(
     self: Any, loss: Any, var_list: Any, grad_loss: Any = None, tape: tf.GradientTape | None = None
 ) -> list[tuple[Any, Any]]:
-    """Returns this rank's own gradients, in pairs with the variables. What applies them reduces them.
+    """Returns pairs of this rank's own gradients and the variables. They are reduced when they are applied.
 
     Args:
         loss: a tensor that `tape` has recorded, or a function that returns the loss.
         var_list: list of variables, or a function that returns it.
-        grad_loss: what the gradients are multiplied by.
-        tape: needed where `loss` is a tensor.
+        grad_loss: factor of the gradients, a tensor of the shape of the loss.
+        tape: required if `loss` is a tensor.
 
     Raises:
         ValueError: `loss` is a tensor, and there is no tape.
@@ -199,8 +199,8 @@ def own_gradients(
     return list(zip(tape.gradient(loss, variables, grad_loss), variables))
 
 
-# The methods of Horovod's wrapped optimizers that programs call, and replace on one optimizer object. Whatever applies
-# gradients calls `_allreduce`, and that `_allreduce_grads`: a replacement is used everywhere.
+# The methods of Horovod's wrapped optimizers that programs call, and replace on one optimizer object. Gradients are
+# applied by way of `_allreduce`, which calls `_allreduce_grads`, so a replacement is always used.
 METHODS = {
     "_allreduce": _allreduce,
     "_allreduce_grads": _allreduce_grads,

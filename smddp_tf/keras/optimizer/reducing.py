@@ -10,7 +10,7 @@ from smddp_tf.collectives.layouts import layout_of
 from smddp_tf.gradients.local_sources import LocalSources
 from smddp_tf.gradients.options import DEFAULTS, ReduceOptions
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.optimizer.made_anew import configuration, notice_from_config
+from smddp_tf.keras.optimizer.from_config import configuration, notice_from_config
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, When
 from smddp_tf.keras.optimizer.pipeline import METHODS, apply_reduced, reduced
 from smddp_tf.keras.roles.optimizers import innermost

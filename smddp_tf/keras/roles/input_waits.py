@@ -1,7 +1,7 @@
-"""How long training steps wait for their batches, measured inside of Keras's train function.
+"""Measures how long training steps wait for their batches, inside of Keras's train function.
 
-Keras takes the next batch in the graph of the step. So the iterator it gets is one whose `get_next` notes the time
-before and after. That works in every version of Keras, with `jit_compile` and several steps in one call as well.
+Keras gets the next batch in the graph of the step, from an iterator whose `get_next` reads the clock before and after.
+That works in every version of Keras, with `jit_compile` and with several steps in one call.
 """
 
 from __future__ import annotations
@@ -19,25 +19,35 @@ _Iterator: Any = tf.data.IteratorSpec(tf.TensorSpec([])).value_type
 
 
 class Counted(NamedTuple):
-    """Sums over all batches that timed iterators of this process have given."""
+    """Sums over all batches from timed iterators of this process.
+
+    Attributes:
+        seconds: of waiting.
+        batches: their number.
+        samples: their number, without those of padding.
+    """
 
     seconds: float
     batches: float
-    samples: float  # not those of padding
+    samples: float
 
 
 def counted() -> Counted:
-    """The sums now. Reads the variable by the bare operation, which takes a quarter of the time of `numpy()`."""
+    """Returns the present sums. The raw operation takes a quarter of the time of `numpy()`."""
     return Counted(*tf.raw_ops.ReadVariableOp(resource=_sums().handle, dtype=tf.float64).numpy().tolist())
 
 
 def take_back(batches: float) -> None:
-    """The last ones were padding on all ranks, which found the end of the data: they were no steps."""
+    """Subtracts the last batches, which were padding on all ranks and so no steps.
+
+    Args:
+        batches: their number.
+    """
     _sums().assign_sub([0.0, batches, 0.0])
 
 
 class Timed:
-    """What Keras makes its iterators of, in the place of a dataset."""
+    """Replaces a dataset of which Keras makes iterators: they are timed."""
 
     def __init__(self, dataset: tf.data.Dataset) -> None:
         self._dataset = dataset
@@ -48,7 +58,7 @@ class Timed:
 
 
 def timed(iterator: tf.data.Iterator) -> tf.data.Iterator:
-    """The same iterator, timed."""
+    """Returns a timed iterator over the remaining batches of `iterator`."""
     if isinstance(iterator, _TimedIterator):
         return iterator
     ours = _TimedIterator(components=(iterator._iterator_resource,), element_spec=iterator.element_spec)
@@ -72,7 +82,7 @@ class _TimedIterator(_Iterator):
 
     @tf.autograph.experimental.do_not_convert
     def _next_internal(self) -> Any:
-        return _noting(super()._next_internal, _samples)
+        return _measured(super()._next_internal, _samples)
 
     @tf.autograph.experimental.do_not_convert
     def get_next_as_optional(self) -> Any:
@@ -80,7 +90,7 @@ class _TimedIterator(_Iterator):
             none = tf.constant(0.0, tf.float64)
             return tf.cond(optional.has_value(), lambda: _samples(optional.get_value()), lambda: none)
 
-        return _noting(
+        return _measured(
             super().get_next_as_optional, samples, lambda optional: tf.cast(optional.has_value(), tf.float64)
         )
 
@@ -91,19 +101,19 @@ def _sums() -> tf.Variable:
         return tf.Variable(tf.zeros([3], tf.float64), trainable=False)
 
 
-def _noting(get: Callable[[], Any], samples: Callable[[Any], Any], batches: Any = lambda batch: 1.0) -> Any:
+def _measured(get: Callable[[], Any], samples: Callable[[Any], Any], batches: Any = lambda batch: 1.0) -> Any:
     with tf.device("CPU:0"):
-        asked = tf.timestamp()
-    with tf.control_dependencies([asked]):
+        begin = tf.timestamp()
+    with tf.control_dependencies([begin]):
         batch = get()
-    arrived = [leaf for leaf in tf.nest.flatten(batch, expand_composites=True) if leaf is not None]
-    with tf.device("CPU:0"), tf.control_dependencies(arrived):
-        _sums().assign_add(tf.stack([tf.timestamp() - asked, batches(batch), samples(batch)]))
+    leaves = [leaf for leaf in tf.nest.flatten(batch, expand_composites=True) if leaf is not None]
+    with tf.device("CPU:0"), tf.control_dependencies(leaves):
+        _sums().assign_add(tf.stack([tf.timestamp() - begin, batches(batch), samples(batch)]))
     return batch
 
 
 def _samples(batch: object) -> tf.Tensor:
-    """Those of a batch. Where ranks may differ it comes as (flag, batch), and flag 0 is padding."""
+    """The samples of a batch, or of a pair (flag, batch) where data may be uneven; a pair with flag 0 is padding."""
     if isinstance(batch, tuple) and len(batch) == 2 and getattr(batch[0], "shape", tf.TensorShape([1])).rank == 0:
         flag, batch = batch
         return tf.where(flag > 0.5, rows_of(batch), tf.constant(0.0, tf.float64))

@@ -1,4 +1,4 @@
-"""Which variables of a model each rank keeps as its own, because their gradients do not travel."""
+"""The local variables of a model, which differ between ranks because their gradients are not reduced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from smddp_tf.keras.roles.wrapping import reducer_on
 
 
 def local_of(model: keras.Model) -> list[AnyVariable]:
-    """Returns the local variables of a model, and what the optimizer keeps for them."""
+    """Returns the local variables of a model and their optimizer slots."""
     optimizer = getattr(model, "optimizer", None)
     reducer = None if optimizer is None else reducer_on(innermost(optimizer))
     variables = list(model.trainable_variables)
@@ -22,12 +22,15 @@ def local_of(model: keras.Model) -> list[AnyVariable]:
 
 
 def slots_of(optimizer: AnyOptimizer | None, variables: Iterable[AnyVariable]) -> list[AnyVariable]:
-    """Returns what a Keras 3 optimizer keeps for `variables`, such as momenta: each list has one for each variable."""
-    wanted = {id(variable) for variable in variables}
-    if LEGACY or optimizer is None or not wanted:
+    """Returns the slots of a Keras 3 optimizer for `variables`, such as momenta; [] for other optimizers.
+
+    The slots are the attributes that are lists with one element for each trainable variable.
+    """
+    ids = {id(variable) for variable in variables}
+    if LEGACY or optimizer is None or not ids:
         return []
     inner = innermost(optimizer)
     trained = list(getattr(inner, "_trainable_variables", ()))
-    indices = [index for index, variable in enumerate(trained) if id(variable) in wanted]
+    indices = [index for index, variable in enumerate(trained) if id(variable) in ids]
     lists = [value for value in vars(inner).values() if isinstance(value, (list, tuple)) and len(value) == len(trained)]
     return [value[index] for value in lists for index in indices if value[index] is not None]

@@ -25,8 +25,8 @@ from smddp_tf.run.output.output import Output
 from smddp_tf.run.rank.processes import end_with_parent
 
 _TERM_SECONDS = 10.0  # from SIGTERM to SIGKILL
-_OTHERS_SECONDS = 8.0  # for mpirun to end the other ranks after one has failed: it waits for ever for a silent host
-_LOST_TERM_SECONDS = 3.0  # from SIGTERM to SIGKILL then
+_OTHERS_SECONDS = 8.0  # for mpirun to end the other ranks of a failed one: it waits forever for an unreachable host
+_LOST_TERM_SECONDS = 3.0  # from SIGTERM to SIGKILL after a rank has failed
 _NO_START_TERM_SECONDS = 0.5  # likewise, where ranks did not start in time: mpirun waits for its ssh
 _LAST_OUTPUT_SECONDS = 3.0  # without a message from any rank after mpirun has ended
 _LOST_OUTPUT_SECONDS = 0.5  # likewise, after a signal to end
@@ -39,15 +39,15 @@ class Outcome:
     """The end of a job.
 
     Attributes:
-        code: for the shell: that of the rank that caused the end of the job.
+        code: exit code for the shell: the one of the rank that caused the end of the job.
         failed_rank: that rank, or None.
         failed_host: its host.
-        end: the reported facts of its end; of rank 0's where there is no such rank.
-        results: the messages that ranks sent back, by rank, in the order of arrival.
-        interrupted: a signal to the launcher ended it.
+        end: how `failed_rank` ended, as it reported; without such a rank, how rank 0 did.
+        results: the message that each rank sent back, by rank, in the order of arrival.
+        interrupted: whether a signal to the launcher ended the job.
         lost_hosts: hosts none of whose ranks reported its end, while ranks of other hosts did.
         report: what is printed about the failed rank.
-        apart: several ranks have loaded TensorFlow, and none has called `hvd.init`.
+        apart: whether several ranks have loaded TensorFlow, and none has called `hvd.init`.
     """
 
     code: int = 0
@@ -65,13 +65,13 @@ class Job:
     """One job, to be run once.
 
     Args:
-        words: mpirun's line, the ranks' command included.
-        environment: of mpirun.
+        words: mpirun's command line, including the ranks' command.
+        environment: mpirun's.
         hosts: the host of each rank.
-        server: to which the ranks connect.
-        output: what prints their lines.
+        server: the server to which the ranks connect.
+        output: prints the ranks' lines.
         start_timeout: seconds within which all ranks must have connected.
-        payload: what a process that asks for work gets.
+        payload: the reply to a process that requests its task.
     """
 
     def __init__(
@@ -87,19 +87,22 @@ class Job:
         self._words, self._server, self._output = list(words), server, output
         self._environment = {**environment, ADDRESS: server.addresses, KEY: server.key}
         self._start_timeout, self._payload = start_timeout, payload
-        self._task_of: dict[int, int] = {}  # by peer: processes that run a function
+        self._task_of: dict[int, int] = {}  # by peer, of processes that run a function
         self._ranks, self._outcome, self._signals = RankStates(hosts), Outcome(), LauncherSignals()
         read, write = os.pipe()
         self._input = os.fdopen(read, "rb", 0), os.fdopen(write, "wb", 0)
-        self._told = self._all_ended = False  # the ranks that they are to end; that all have
+        self._sent_sigterm = self._sent_end = False  # to the ranks: the signal; the message that all have ended
         self._kill_at = float("inf")
-        self._patient = True  # mpirun has been sent no signal
+        self._signalled = False  # mpirun has been sent a signal
 
     def run(self) -> Outcome:
-        """Waits for the end.
+        """Runs the job until it has ended.
+
+        Returns:
+            How it ended.
 
         Raises:
-            LaunchError: mpirun could not be started, or not all ranks were in time.
+            LaunchError: mpirun could not be started, or not all ranks connected in time.
         """
         with self._signals.taken():
             process = self._start()
@@ -107,7 +110,7 @@ class Job:
                 self._listen(process)
             finally:
                 self._end(process)
-        return self._concluded(process.returncode)
+        return self._outcome_for(process.returncode)
 
     def _start(self) -> subprocess.Popen[bytes]:
         launcher = os.getpid()
@@ -127,9 +130,9 @@ class Job:
         return process
 
     def _read_input(self) -> None:
-        """Has `_hear` get the next piece of standard input; at its end, and of a terminal, an empty one.
+        """Sends `_handle` the next chunk of standard input, or an empty one at its end.
 
-        A process in the background that reads a terminal is stopped.
+        Of a terminal also an empty one: a background process that reads a terminal is stopped.
         """
         chunk = b""
         with contextlib.suppress(OSError):  # it is closed, or cannot be read under nohup
@@ -142,10 +145,10 @@ class Job:
         start_until = time.monotonic() + self._start_timeout
         silent_until = None  # once mpirun has ended
         while True:
-            heard = False
+            count = 0
             for frame in self._server.frames(0.1):
-                self._hear(frame)
-                heard = True
+                self._handle(frame)
+                count += 1
             self._output.look_around()
             if silent_until is None:
                 self._stop_if_asked(process)
@@ -157,38 +160,38 @@ class Job:
                     self._ranks.check_init()
                     continue
                 self._server.end_ranks()
-            elif not heard and (not self._server.connected or self._signals.ending or time.monotonic() > silent_until):
+            elif not count and (not self._server.connected or self._signals.ending or time.monotonic() > silent_until):
                 return
-            if heard or silent_until is None:
-                silent_until = time.monotonic() + (_LAST_OUTPUT_SECONDS if self._patient else _LOST_OUTPUT_SECONDS)
+            if count or silent_until is None:
+                silent_until = time.monotonic() + (_LOST_OUTPUT_SECONDS if self._signalled else _LAST_OUTPUT_SECONDS)
 
     def _stop_if_asked(self, process: subprocess.Popen[bytes]) -> None:
-        """Sends signals: to the ranks what the launcher was sent, to mpirun when they, or it, do not end.
+        """Forwards the launcher's signals to the ranks, and signals mpirun if the ranks, or mpirun, do not end.
 
-        mpirun does not get SIGTERM before, because it kills the ranks half a second later.
+        mpirun is not sent SIGTERM earlier, because it kills the ranks half a second after that.
         """
         now = time.monotonic()
-        self._pass_on()
+        self._forward_signals()
         if self._signals.take_second():
             self._kill_at = 0.0
-        if self._signals.ending and not self._told:
-            self._told = True
+        if self._signals.ending and not self._sent_sigterm:
+            self._sent_sigterm = True
             self._signal_ranks(signal.SIGTERM)
             self._kill_at = min(self._kill_at, now + (_TERM_SECONDS if self._ranks.all_started else 0))
         elif now > self._kill_at:
             if self._signals.ending:
                 self._signal_ranks(signal.SIGKILL)
-            _signal_group(process, signal.SIGTERM if self._patient else signal.SIGKILL)
-            self._patient, self._kill_at = False, now + _LOST_TERM_SECONDS
-        elif not self._all_ended and self._ranks.all_ended:
-            self._all_ended = True
+            _signal_group(process, signal.SIGKILL if self._signalled else signal.SIGTERM)
+            self._signalled, self._kill_at = True, now + _LOST_TERM_SECONDS
+        elif not self._sent_end and self._ranks.all_ended:
+            self._sent_end = True
             if self._signals.ending:
                 self._kill_at = min(self._kill_at, now + _LOST_TERM_SECONDS)
-            self._server.end_ranks()  # a supervisor may wait for the end of others
+            self._server.end_ranks()  # a supervisor may be waiting for the other ranks to end
         elif self._ranks.ends.first_failed() and self._kill_at == float("inf"):
             self._kill_at = now + _OTHERS_SECONDS
 
-    def _pass_on(self) -> None:
+    def _forward_signals(self) -> None:
         while self._signals.passed_on:
             sign = self._signals.passed_on.pop()
             self._signal_ranks(signal.SIGSTOP if sign == signal.SIGTSTP else sign)
@@ -199,7 +202,7 @@ class Job:
         for peer in list(self._ranks.of_peer):
             self._server.send(peer, Kind.SIGNAL, str(int(sign)).encode())
 
-    def _hear(self, frame: Frame) -> None:
+    def _handle(self, frame: Frame) -> None:
         if frame.kind in _MPIRUN:
             self._output.write(MPIRUN, _MPIRUN[frame.kind], frame.body)
         elif frame.kind == _INPUT:
@@ -215,9 +218,9 @@ class Job:
         elif frame.kind == Kind.RESULT:
             self._outcome.results[self._task_of[frame.peer]] = frame.body
         elif frame.peer in self._ranks.of_peer:
-            self._hear_rank(self._ranks.of_peer[frame.peer], frame)
+            self._handle_of_rank(self._ranks.of_peer[frame.peer], frame)
 
-    def _hear_rank(self, rank: int, frame: Frame) -> None:
+    def _handle_of_rank(self, rank: int, frame: Frame) -> None:
         if frame.kind in (Kind.STDOUT, Kind.STDERR):
             self._output.write(rank, frame.kind - Kind.STDOUT, frame.body)
         elif frame.kind == Kind.RAISED:
@@ -233,7 +236,7 @@ class Job:
             self._output.end_of_rank(rank, last=is_cause)
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """Ends mpirun, closes the connections, which ends the ranks, and kills those of this host that are left."""
+        """Ends mpirun, closes the connections, which ends the ranks, and kills ranks of this host that still run."""
         if process.poll() is None:
             _signal_group(process, signal.SIGTERM)
             try:
@@ -242,25 +245,25 @@ class Job:
                 _signal_group(process, signal.SIGKILL)
                 process.wait()
         self._server.close()
-        here = socket.gethostname()
-        left = [number for host, number in self._ranks.started.values() if host == here]
+        this_host = socket.gethostname()
+        remaining = [process_id for host, process_id in self._ranks.started.values() if host == this_host]
         give_up_at = time.monotonic() + _TERM_SECONDS
-        while left and time.monotonic() < give_up_at:
-            left = [number for number in left if _is_supervisor(number)]
-            time.sleep(0.02 if left else 0)
-        for number in left:
+        while remaining and time.monotonic() < give_up_at:
+            remaining = [process_id for process_id in remaining if _is_supervisor(process_id)]
+            time.sleep(0.02 if remaining else 0)
+        for process_id in remaining:
             with contextlib.suppress(OSError):
-                os.kill(number, signal.SIGKILL)
+                os.kill(process_id, signal.SIGKILL)
         for pipe in filter(None, (process.stdout, process.stderr, *self._input)):
             pipe.close()
 
     def _seconds_to_end(self) -> float:
-        """For mpirun, from SIGTERM to SIGKILL."""
+        """Seconds from SIGTERM to SIGKILL for mpirun."""
         if not self._ranks.all_started:
             return _NO_START_TERM_SECONDS
         return _LOST_TERM_SECONDS if self._ranks.ends.first_failed() else _TERM_SECONDS
 
-    def _concluded(self, mpirun_code: int) -> Outcome:
+    def _outcome_for(self, mpirun_code: int) -> Outcome:
         outcome, ranks, ending = self._outcome, self._ranks, self._signals.ending
         outcome.interrupted, outcome.lost_hosts, outcome.apart = bool(ending), ranks.lost_hosts, ranks.apart
         outcome.end = ranks.ends.get(0, outcome.end)
@@ -284,9 +287,9 @@ def _signal_group(process: subprocess.Popen[bytes], sign: int) -> None:
         os.killpg(process.pid, sign)
 
 
-def _is_supervisor(number: int) -> bool:
+def _is_supervisor(process_id: int) -> bool:
     try:
-        with open(f"/proc/{number}/cmdline", "rb") as file:
+        with open(f"/proc/{process_id}/cmdline", "rb") as file:
             return b"smddp_tf.run" in file.read()
     except OSError:
         return False

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from smddp_tf.lifecycle.rank_variables import MEETING, without_rank_variables
+from smddp_tf.lifecycle.rank_variables import RENDEZVOUS, without_rank_variables
 from smddp_tf.run.hosts.hosts import is_this_host
 from smddp_tf.run.hosts.network import Choice, check_hosts, choose, local_interfaces, resolve
 from smddp_tf.run.launch.before_start import started
@@ -107,7 +107,7 @@ def _meeting_point(first: str, here: str) -> dict[str, str]:
     """For what the ranks start among themselves: the host of rank 0 and a port that was free on this host."""
     with socket.socket() as free:
         free.bind(("", 0))
-        return dict(zip(MEETING, (here if is_this_host(first) else first, str(free.getsockname()[1]))))
+        return dict(zip(RENDEZVOUS, (here if is_this_host(first) else first, str(free.getsockname()[1]))))
 
 
 def _report(outcome: Outcome, output: Output) -> str:

@@ -1,4 +1,4 @@
-"""Jobs in SageMaker's training containers: what the container says, and what the ranks need.
+"""Jobs in SageMaker's training containers: reads the container's settings, and makes the variables that ranks need.
 
 SageMaker's training toolkit starts the jobs of several hosts: its mpirun line ends in `smddprun python -m mpi4py
 train.py`. In a container of one host without the toolkit `smddprun` as the entry point starts the job. The names and
@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from smddp_tf.exceptions import LaunchError
-from smddp_tf.lifecycle.rank_variables import MEETING
+from smddp_tf.lifecycle.rank_variables import RENDEZVOUS
 from smddp_tf.run.launch.fabric import FABRICS, open_mpi_parameters
 
 CONFIG = Path("/opt/ml/input/config")
 FAILURE = Path("/opt/ml/output/failure")
 FABRIC = "SMDDP_FABRIC"
-MEETING_PORT = "29500"  # what programs take that meet at MASTER_ADDR and are given no port
+RENDEZVOUS_PORT = "29500"  # the default port of programs that use MASTER_ADDR without MASTER_PORT
 _RESOURCES = "resourceconfig.json"
 _OWN = "sagemaker_"
 _ENABLED = "sagemaker_distributed_dataparallel_enabled"
@@ -36,9 +36,9 @@ class Training:
     """A training job, as one of its hosts sees it.
 
     Attributes:
-        hosts: those that take part; the first is the leader.
-        per_host: ranks of each host.
-        custom_mpi_options: the user's words for mpirun.
+        hosts: the hosts of the job, sorted; the first is the leader.
+        per_host: number of ranks of each host.
+        custom_mpi_options: the user's options for mpirun.
         program: the entry point, "" when none is named.
         arguments: the hyperparameters as flags.
     """
@@ -55,14 +55,21 @@ class Training:
 
     @property
     def custom_words(self) -> list[str]:
-        """The custom MPI options as a shell cuts them; LaunchError where a quotation mark is missing."""
+        """The custom MPI options, split as a shell does.
+
+        Raises:
+            LaunchError: a quotation mark is missing.
+        """
         try:
             return shlex.split(self.custom_mpi_options)
         except ValueError as error:
             raise LaunchError(f"custom_mpi_options: {error}. Received: {self.custom_mpi_options!r}.") from None
 
-    def command(self, given: Sequence[str]) -> list[str]:
-        """What the ranks run: `given`, or the entry point; without arguments of its own with the hyperparameters.
+    def command(self, words: Sequence[str]) -> list[str]:
+        """Returns the command of the ranks. One without arguments gets the hyperparameters.
+
+        Args:
+            words: the command that the user has named; empty for the entry point.
 
         Raises:
             LaunchError: there is nothing to run, or there are several hosts, whose jobs the toolkit starts.
@@ -73,7 +80,7 @@ class Training:
                 "starts, not smddprun. Install sagemaker-training and sagemaker-tensorflow-training in the image, as "
                 "docker/Dockerfile.sagemaker does, and leave out ENTRYPOINT."
             )
-        command = list(given) or ([self.program] if self.program else [])
+        command = list(words) or ([self.program] if self.program else [])
         if not command:
             raise LaunchError(
                 "There is nothing to run. Give a command, or set SM_USER_ENTRY_POINT or SAGEMAKER_PROGRAM."
@@ -89,9 +96,9 @@ def tell_failure(text: str) -> None:
 
 
 def _exported(words: Sequence[str]) -> dict[str, str]:
-    """Returns the variables that words for mpirun give a value: "-x NAME=VALUE"."""
-    given = [word.partition("=") for flag, word in zip(words, words[1:]) if flag == "-x"]
-    return {name: value for name, equals, value in given if equals}
+    """Returns the variables that options of mpirun give a value: "-x NAME=VALUE"."""
+    exports = [word.partition("=") for flag, word in zip(words, words[1:]) if flag == "-x"]
+    return {name: value for name, equals, value in exports if equals}
 
 
 def variables_of_ranks(environment: Mapping[str, str]) -> dict[str, str]:
@@ -107,12 +114,12 @@ def variables_of_ranks(environment: Mapping[str, str]) -> dict[str, str]:
     if not inside_training(environment):
         return {}
     training = read_training(environment)
-    meeting = dict(zip(MEETING, (training.leader, MEETING_PORT)))
-    given = _exported(training.custom_words)
+    rendezvous = dict(zip(RENDEZVOUS, (training.leader, RENDEZVOUS_PORT)))
+    exported = _exported(training.custom_words)
     return {
-        **{name: value for name, value in meeting.items() if name not in environment},
-        **_parameters_of_fabric({**environment, **given}),
-        **given,
+        **{name: value for name, value in rendezvous.items() if name not in environment},
+        **_parameters_of_fabric({**environment, **exported}),
+        **exported,
     }
 
 
@@ -125,7 +132,7 @@ def _parameters_of_fabric(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def inside_training(environment: Mapping[str, str]) -> bool:
-    """True in a SageMaker training container, with or without the training toolkit, which sets SM_*."""
+    """Returns whether this is a SageMaker training container, with or without the training toolkit, which sets SM_*."""
     return bool(environment.get("SM_HOSTS") and environment.get("SM_CURRENT_HOST")) or (CONFIG / _RESOURCES).exists()
 
 
@@ -164,14 +171,14 @@ def read_training(environment: Mapping[str, str], config: Path = CONFIG) -> Trai
 
 
 def parameters_of_distribution(distribution: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters that the estimator's `distribution` argument becomes.
+    """Returns the parameters that the estimator makes of its `distribution` argument.
 
     Args:
         distribution: `{"smdistributed": {"dataparallel": {"enabled": True, "custom_mpi_options": "..."}}}`, or
             `{"mpi": {"enabled": True, ...}}`.
 
     Raises:
-        LaunchError: it is another strategy, or several.
+        LaunchError: the strategy is another one, or there are several.
     """
     if isinstance(options := distribution.get("mpi"), Mapping):
         names = {"custom_mpi_options": _MPI_OPTIONS, "processes_per_host": _PER_HOST}
@@ -193,7 +200,7 @@ def parameters_of_distribution(distribution: Mapping[str, Any]) -> dict[str, Any
 
 
 def flags_of(hyperparameters: Mapping[str, Any]) -> list[str]:
-    """Hyperparameters as command-line flags, sorted by name; SageMaker's own are left out.
+    """Returns hyperparameters as command-line flags, sorted by name, without SageMaker's own.
 
     `--key value`, `-k value` for one letter, `a=1,b=2` for a dict; an empty value leaves the flag alone (`--amp`).
     """
@@ -203,7 +210,7 @@ def flags_of(hyperparameters: Mapping[str, Any]) -> list[str]:
             continue
         value = _decoded(hyperparameters[name])
         if isinstance(value, Mapping):
-            text = ",".join(f"{key}={of_key}" for key, of_key in sorted(value.items()))
+            text = ",".join(f"{key}={item}" for key, item in sorted(value.items()))
         else:
             text = str(value)
         flags += [f"--{name}" if len(name) > 1 else f"-{name}", *([text] if text else [])]
@@ -211,26 +218,26 @@ def flags_of(hyperparameters: Mapping[str, Any]) -> list[str]:
 
 
 def _arguments(environment: Mapping[str, str], hyperparameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """The toolkit's arguments, else our own conversion."""
+    """The arguments that the toolkit has set, else those made of the hyperparameters."""
     if text := environment.get("SM_USER_ARGS"):
         try:
-            given = json.loads(text)
+            arguments = json.loads(text)
         except ValueError:
-            given = None
-        if not isinstance(given, list):
+            arguments = None
+        if not isinstance(arguments, list):
             raise LaunchError(f"SM_USER_ARGS must be a JSON list. Received: {text!r}.")
-        return tuple(word for word in map(str, given) if word)
+        return tuple(word for word in map(str, arguments) if word)
     return tuple(flags_of(hyperparameters))
 
 
 def _variables_of_files(config: Path) -> dict[str, str]:
     """The variables that the training toolkit makes of resourceconfig.json, as far as they are needed here."""
     resources = _json({}, "", config / _RESOURCES)
-    given = {
+    variables = {
         "SM_HOSTS": json.dumps(resources.get("hosts") or []),
         "SM_CURRENT_HOST": str(resources.get("current_host") or ""),
     }
-    return given if resources else {}
+    return variables if resources else {}
 
 
 def _hosts(environment: Mapping[str, str], parameters: Mapping[str, Any], config: Path) -> tuple[str, ...]:
@@ -242,9 +249,9 @@ def _hosts(environment: Mapping[str, str], parameters: Mapping[str, Any], config
         raise LaunchError(f"SM_HOSTS must be a JSON list of hosts. Received: {environment['SM_HOSTS']!r}.")
     groups = parameters.get("sagemaker_distribution_instance_groups")
     if groups:
-        known = _json(environment, "SM_RESOURCE_CONFIG", config / _RESOURCES).get("instance_groups") or []
-        chosen = [group for group in known if group.get("instance_group_name") in groups]
-        hosts = [host for group in chosen for host in group.get("hosts", [])] or hosts
+        all_groups = _json(environment, "SM_RESOURCE_CONFIG", config / _RESOURCES).get("instance_groups") or []
+        job_groups = [group for group in all_groups if group.get("instance_group_name") in groups]
+        hosts = [host for group in job_groups for host in group.get("hosts", [])] or hosts
     return tuple(sorted(map(str, hosts)))
 
 
@@ -269,7 +276,7 @@ def _json(environment: Mapping[str, str], name: str, file: Path | None = None) -
 
 
 def _decoded(value: Any) -> Any:
-    """Hyperparameters are passed as JSON inside of strings; a string that is not JSON is used unchanged."""
+    """Decodes a hyperparameter, which may be JSON in a string; a string that is not JSON is returned unchanged."""
     if isinstance(value, str):
         try:
             return json.loads(value)

@@ -1,6 +1,6 @@
 """Splits the output of a program into lines, and keeps the last ones for the end of the job.
 
-Of a line that draws over itself, as progress bars do, the states are cut out, and the last one is kept.
+A line that is redrawn, such as a progress bar, is split at each carriage return, and only its last state is kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Piece(NamedTuple):
 
 
 class Pieces:
-    """The pieces of one stream. Work is linear in the bytes; what is kept is bounded, however long nothing ends.
+    """Splits one stream into pieces. Time is linear in the bytes, and memory is bounded, however long a line is.
 
     Bytes that are not UTF-8 become replacement characters; characters may be split between two chunks.
     """
@@ -45,50 +45,61 @@ class Pieces:
         return self._length
 
     def feed(self, chunk: bytes, final: bool = False) -> list[Piece]:
-        """Returns the lines that this chunk completes. `final`: it is the last chunk."""
+        """Returns the lines that a chunk completes.
+
+        Args:
+            chunk: the next bytes of the stream.
+            final: whether it is the last chunk.
+        """
         *ended, rest = _ENDS.split(self._decoder.decode(chunk, final))
-        found = []
+        pieces = []
         for text, end in zip(ended[::2], ended[1::2]):
-            found.append(Piece(self._taken() + text, "\r" if end == "\r" else "\n"))
+            pieces.append(Piece(self._take() + text, "\r" if end == "\r" else "\n"))
         self._keep(rest)
         if self._length > _MOST:
-            found.append(self.unfinished())
-        return found
+            pieces.append(self.unfinished())
+        return pieces
 
     def unfinished(self) -> Piece:
         """Returns and removes the incomplete line."""
-        return Piece(self._taken(), "")
+        return Piece(self._take(), "")
 
     def _keep(self, text: str) -> None:
         if text:
             self._parts.append(text)
             self._length += len(text)
 
-    def _taken(self) -> str:
+    def _take(self) -> str:
         text, self._parts, self._length = "".join(self._parts), [], 0
         return text
 
 
 class OutputTail:
-    """The end of what a rank has printed: bounded, and of a line that draws over itself only its last state."""
+    """The last lines that a rank has printed, of bounded length; of a line that is redrawn only its last state."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[int, str]] = deque()
         self._characters = 0
-        self._drawn = False  # the next line replaces the last
+        self._is_redrawn = False  # the next line replaces the last
 
     def add(self, stream: int, text: str, end: str) -> None:
-        """`stream` is 0 for stdout, 1 for stderr; `end` as in a Piece."""
-        if self._drawn and self._kept and self._kept[-1][0] == stream:
+        """Appends a piece.
+
+        Args:
+            stream: 0 for stdout, 1 for stderr.
+            text: as in a `Piece`.
+            end: as in a `Piece`.
+        """
+        if self._is_redrawn and self._kept and self._kept[-1][0] == stream:
             self._characters -= len(self._kept.pop()[1])
-        self._drawn = end == "\r"
+        self._is_redrawn = end == "\r"
         self._kept.append((stream, text))
         self._characters += len(text)
         while self._characters > _KEPT_CHARACTERS and len(self._kept) > 1:
             self._characters -= len(self._kept.popleft()[1])
 
     def lines(self) -> list[str]:
-        """The last traceback, else the last lines; [] when nothing was printed."""
+        """Returns the last traceback, else the last lines; [] when nothing was printed."""
         return (
             last_traceback([text for stream, text in self._kept if stream])
             or [text for _, text in self._kept if text.strip()][-_SHOWN_LINES:]
@@ -96,12 +107,12 @@ class OutputTail:
 
 
 def starts_traceback(line: str) -> bool:
-    """True for the first line of a Python traceback."""
+    """Returns whether it is the first line of a Python traceback."""
     return line.startswith(_TRACEBACK)
 
 
 def last_traceback(lines: Sequence[str]) -> list[str]:
-    """The last Python traceback among the lines of stderr, with those it is chained to; [] when there is none."""
+    """Returns the last Python traceback in the lines of stderr, with the tracebacks it is chained to, or []."""
     starts = [number for number, line in enumerate(lines) if starts_traceback(line)]
     if not starts:
         return []
@@ -111,5 +122,5 @@ def last_traceback(lines: Sequence[str]) -> list[str]:
     end = starts[-1] + 1
     while end < len(lines) and (lines[end].startswith((" ", "\t")) or not lines[end]):
         end += 1
-    # The exception's own line, and the further lines of its text, up to one that is not part of it.
+    # The line of the exception, and at most _SHOWN_LINES - 1 lines of its text.
     return list(lines[starts[first] : max(end + 1, min(len(lines), end + _SHOWN_LINES))])

@@ -30,7 +30,7 @@ def ranks_of(options: str, key: str = SMDDP, **more: str) -> dict[str, str]:
     return {**own, "SM_FRAMEWORK_PARAMS": json.dumps({key: options}), **more}
 
 
-MEETING = {"MASTER_ADDR": "algo-1", "MASTER_PORT": "29500"}
+RENDEZVOUS = {"MASTER_ADDR": "algo-1", "MASTER_PORT": "29500"}
 
 
 def test_nothing_elsewhere() -> None:
@@ -40,7 +40,7 @@ def test_nothing_elsewhere() -> None:
 @pytest.mark.parametrize("key", [SMDDP, MPI])
 def test_the_users_variables_win(key: str) -> None:
     given = ranks_of("-verbose --NCCL_DEBUG WARN -x A=1 -x PATH -x 'B=two words'", key)
-    assert variables_of_ranks(given) == {**MEETING, "A": "1", "B": "two words"}
+    assert variables_of_ranks(given) == {**RENDEZVOUS, "A": "1", "B": "two words"}
 
 
 def test_what_a_rank_has_stays() -> None:
