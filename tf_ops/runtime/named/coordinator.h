@@ -62,7 +62,8 @@ class Coordinator {
   // `seconds`; `due_only`: only of names that Stalled would report now.
   std::set<int> Missing(int64_t now_ns, double seconds, bool due_only) const;
   // Names that wait longer than `seconds` and are due by their Reminder: sentences that name the missing ranks.
-  std::vector<std::string> Stalled(int64_t now_ns, double seconds);
+  // `at_start`: only of broadcasts and allgathers, and each once.
+  std::vector<std::string> Stalled(int64_t now_ns, double seconds, bool at_start = false);
   // Names that wait longer than `seconds`. `about` adds a description of the missing ranks.
   using About = std::function<std::string(const std::set<int>& missing)>;
   std::vector<Expired> Expire(int64_t now_ns, double seconds, const About& about);
