@@ -60,7 +60,7 @@ TEST_CASE("coordinator: a disagreement is the same error for all") {
   job.Add(1, job.Request("x", 501));
   const std::optional<Verdict> verdict = job.Add(2, job.Request("x"));
   REQUIRE(verdict);
-  CHECK(verdict->status.reason() == Reason::kDisagreement);
+  CHECK(verdict->status.reason() == Reason::kTensorsDiffer);
   CHECK(Has(verdict->status.message(), "rank 0 has [500], rank 1 has [501], for 'x'"));
 }
 

@@ -114,7 +114,7 @@ class Coordinator {
 };
 
 // OK, or the first disagreement between the announcements of all ranks, by the rank number that users know
-// (kDisagreement), or the error of a request that no rank can execute (kBadArgument).
+// (kTensorsDiffer, kDisagreement), or the error of a request that no rank can execute (kBadArgument).
 Status Validate(const std::map<int, Announcement>& by_rank);
 // OK, or why the ranks that have joined, by the same numbers, cannot take part in it (kDisagreement).
 Status PossibleWithJoined(const Announcement& request, const std::vector<int>& joined);
