@@ -20,7 +20,7 @@ def init(
     ranks: Sequence[int],
     comm_address: int,
     dynamic_process_sets: bool = False,
-    facts: Sequence[tuple[str, str]] = (),
+    versions: Sequence[tuple[str, str]] = (),
     tensor_memory: tuple[int, int, int] = ...,
 ) -> None: ...
 def shutdown(at_exit: bool = False) -> None: ...

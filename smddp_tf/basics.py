@@ -80,10 +80,8 @@ def init(
     if is_initialized():
         return
     first_use.begin()
-    monitor_folder = loader.core().monitor_folder()
-    facts = [*versions.facts(), ("The folder to record in (SMDDP_MONITOR)", monitor_folder)]
     notes.tell(notes.BEGINS, os.environ)
-    loader.core().init(ranks, address, _dynamic, facts, shared_tensors.memory())
+    loader.core().init(ranks, address, _dynamic, versions.facts(), shared_tensors.memory())
     notes.tell(notes.HAS_BEGUN, os.environ)
     if is_aliased("horovod") and mpi_enabled():
         places = rank(), size(), local_rank(), local_size(), cross_rank(), cross_size()
@@ -98,7 +96,7 @@ def init(
     try:
         _check_not_apart(comm)
         sets.use_at_start(first_sets)
-        if monitor_folder:
+        if monitor_folder := loader.core().monitor_folder():
             recording.start(monitor_folder)
         _began_with = began_with
     except Exception:

@@ -81,7 +81,7 @@ def reason_of(error: BaseException) -> str | None:
         error: an exception of a collective, of NumPy arrays or of TensorFlow tensors.
 
     Returns:
-        One of "bad_argument", "bad_state", "disagreement", "peer_left", "peer_raised", "peer_lost",
+        One of "bad_argument", "bad_state", "disagreement", "tensors_differ", "peer_left", "peer_raised", "peer_lost",
         "transport_failed", "timed_out", "step_given_up", "shut_down", "no_resources", "unsupported", "data_loss" and
         "internal" (docs/errors.md says what each means). `None`: the error is not one of the engine, or one of a wrong
         argument that was found before any rank was asked.

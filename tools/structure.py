@@ -68,13 +68,11 @@ LIMITS = {
 LIMITED = ("tf_ops/runtime", "tf_ops/transport")  # of the C++ classes
 _HOROVOD = "the signature is Horovod's"
 _SMDDP = "the signature is SMDDP's"
-_TO_DO = "not divided yet"
 # What is over a limit, with the reason; each holds for one measure.
 EXCEPTIONS = {
     ("SessionComponents", "fields"): "the list of all components, and nothing else",
     ("SessionStats", "fields"): "one field for each counter that the engine reports, and no method",
     ("tf_ops/core/env/env.cc:EnvVariables", "lines"): "the table of all environment variables",
-    ("tf_ops/collectives/node/parts.cc:MakePartedView", "arguments"): _TO_DO,
     ("tf_ops/python/control_py.cc:RegisterPlan", "arguments"): "the binding of a function that Python calls by names",
     ("smddp_tf/monitor/files.py:RankFacts", "fields"): "one field for each fact in a rank's file, and no method",
     (

@@ -15,6 +15,7 @@ from smddp_tf._warn import warn
 from smddp_tf.collectives import emit, graph
 from smddp_tf.collectives.layouts import identity, layout_of
 from smddp_tf.collectives.objects import allgather_object, broadcast_object, broadcast_object_fn
+from smddp_tf.exceptions import reason_of
 from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
 
 __all__ = [
@@ -29,7 +30,6 @@ __all__ = [
 # By id. `fit` asks whether a model's weights have been broadcast, and so whether it is meant for all ranks.
 _broadcast: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _CANNOT_TRAVEL = (tf.resource, tf.variant)
-_OF_TENSORS = ("data types", "number of tensors", "BROADCAST tensor shapes")
 
 
 @graph.no_autograph
@@ -150,14 +150,14 @@ def first_difference(of_ranks: Sequence[Sequence[Any]]) -> Any:
 
 def _with_names(error: Any, variables: list[Any]) -> Any:
     """The error of a broadcast over all ranks, with the first variable that differs. All ranks have got the error."""
-    if process_sets.current() or not error.message.partition("Mismatched ")[2].startswith(_OF_TENSORS):
+    if process_sets.current() or reason_of(error) != "tensors_differ":
         return error
     mine = [(getattr(v, "path", v.name), f"{tf.as_dtype(v.dtype).name} {list(v.shape)}") for v in variables]
     of_ranks = allgather_object(mine, name=of_thread("broadcast_variables (which differ)"))
     other, place = first_difference([[kind for _, kind in each] for each in of_ranks])
     ours, theirs = ([*map(" ".join, each), "no more"][min(place, len(each))] for each in (of_ranks[0], of_ranks[other]))
     text = f"Mismatched variables: rank 0 has {ours}, rank {other} has {theirs}. Make the same model on all ranks."
-    return tf.errors.FailedPreconditionError(None, None, f"{text} [smddp:disagreement]")
+    return tf.errors.FailedPreconditionError(None, None, f"{text} [smddp:tensors_differ]")
 
 
 def _is_reference(variable: object) -> bool:

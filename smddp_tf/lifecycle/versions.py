@@ -15,13 +15,13 @@ _DISTRIBUTIONS = {"TensorFlow": ("tensorflow", "tensorflow-cpu", "tf-nightly"), 
 
 
 def facts() -> list[tuple[str, str]]:
-    """Returns the names of the versions to compare, with this rank's values.
+    """Returns the versions to compare, each with the name of what has it.
 
     Of Python the minor version counts: what ranks send each other is pickled. Of the others, all but what a builder
     has added to the version (`2.21.0+nv24`).
     """
-    values = [("The version of Python", f"{sys.version_info.major}.{sys.version_info.minor}")]
-    values += [(f"The version of {what}", _installed(names)) for what, names in _DISTRIBUTIONS.items()]
+    values = [("Python", f"{sys.version_info.major}.{sys.version_info.minor}")]
+    values += [(what, _installed(names)) for what, names in _DISTRIBUTIONS.items()]
     return values
 
 

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from smddp_tf.exceptions import reason_of
+from tests.reasons import raises
 from tests.support import process_sets
 
 pytestmark = pytest.mark.ranks("1", "2")
@@ -147,19 +148,21 @@ def test_variables_that_differ_are_named(hvd, rank, size, last, shown):
     variables += [tf.Variable(tf.ones(shape, dtype), name=name) for name, (dtype, shape) in mine.items()]
     with pytest.raises(tf.errors.FailedPreconditionError, match=shown.format(size - 1)) as caught:
         hvd.broadcast_variables(variables, root_rank=0)
-    assert reason_of(caught.value) == "disagreement"
+    assert reason_of(caught.value) == "tensors_differ"
     assert hvd.allreduce(tf.constant(1.0), op=hvd.Sum).numpy() == size
 
 
 def test_other_disagreements_of_broadcasts_stay_as_they_are(hvd, rank, size, sets):
     if size == 1:
         pytest.skip("one rank cannot disagree")
-    with pytest.raises(tf.errors.FailedPreconditionError, match="Mismatched BROADCAST root ranks"):
+    with raises(tf.errors.FailedPreconditionError, "disagreement", match="Mismatched BROADCAST root ranks"):
         hvd.broadcast_variables([tf.Variable(1.0)], root_rank=rank)
     for process_set in process_sets.mine(sets):
         if process_set.size() > 1:
             differing = [tf.Variable(tf.ones([1 + process_set.rank()]))]
-            with pytest.raises(tf.errors.FailedPreconditionError, match="Mismatched BROADCAST tensor shapes"):
+            with raises(
+                tf.errors.FailedPreconditionError, "tensors_differ", match="Mismatched BROADCAST tensor shapes"
+            ):
                 hvd.broadcast_variables(differing, process_set.ranks[0], process_set=process_set)
 
 

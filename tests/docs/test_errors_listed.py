@@ -54,7 +54,7 @@ def native_messages() -> Iterator[tuple[str, list[str]]]:
         if path.suffix in (".cc", ".h"):
             text = re.sub(r"//[^\n]*", "", path.read_text(encoding="utf-8"))
             text = re.sub(r'"\s*"', "", text)  # literals that continue each other
-            for match in re.finditer(r"\bStatus\(\s*Reason::k\w+", text):
+            for match in re.finditer(r"\bStatus\(\s*(?:Reason::k\w+|reason\b)", text):
                 call = argument_text(text, match.start() + len("Status"))
                 yield path.relative_to(ROOT).as_posix(), re.findall(r'"((?:[^"\\]|\\.)*)"', call)
 

@@ -15,9 +15,9 @@ from smddp_tf.lifecycle import versions
 
 def test_versions_are_those_that_are_imported() -> None:
     assert dict(versions.facts()) == {
-        "The version of Python": f"{sys.version_info.major}.{sys.version_info.minor}",
-        "The version of TensorFlow": tf.__version__.split("+")[0],
-        "The version of Keras": keras.__version__,
+        "Python": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "TensorFlow": tf.__version__.split("+")[0],
+        "Keras": keras.__version__,
     }
     shown = versions.shown()
     assert shown["tensorflow"] == tf.__version__.split("+")[0]
@@ -37,6 +37,6 @@ def test_what_a_builder_has_added_does_not_count(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     found = dict(versions.facts())
-    assert (found["The version of TensorFlow"], found["The version of Keras"]) == ("2.21.0", "3.99.1")
+    assert (found["TensorFlow"], found["Keras"]) == ("2.21.0", "3.99.1")
     installed.clear()
-    assert dict(versions.facts())["The version of Keras"] == "none that pip knows of"
+    assert dict(versions.facts())["Keras"] == "none that pip knows of"

@@ -60,7 +60,7 @@ smddp::DoneCallback Rank::Expect(const Op& op, bool check, std::function<void()>
     smddp::InjectTestDelay();
     if (!check) return;
     if (refused) {
-      if (status.reason() != smddp::Reason::kDisagreement) Fail(Where(op) + ": no mismatch: " + status.ToString());
+      if (status.reason() != smddp::Reason::kTensorsDiffer) Fail(Where(op) + ": no mismatch: " + status.ToString());
       return;
     }
     int other = 0;

@@ -17,6 +17,7 @@ enum class Reason : uint8_t {
   kBadArgument,      // the caller passed something that cannot work
   kBadState,         // the session is not in the right state
   kDisagreement,     // the requests of the ranks do not match
+  kTensorsDiffer,    // only in their tensors: how many there are, their dtypes or their shapes
   kPeerLeft,         // a peer has ended its session
   kPeerRaised,       // a peer ended with an uncaught exception
   kPeerLost,         // a peer died or is silent

@@ -19,6 +19,7 @@ constexpr StatusCode kCodes[] = {
     StatusCode::kInvalidArgument,     // kBadArgument
     StatusCode::kFailedPrecondition,  // kBadState
     StatusCode::kFailedPrecondition,  // kDisagreement
+    StatusCode::kFailedPrecondition,  // kTensorsDiffer
     StatusCode::kUnavailable,         // kPeerLeft
     StatusCode::kUnavailable,         // kPeerRaised
     StatusCode::kUnavailable,         // kPeerLost

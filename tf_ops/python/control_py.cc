@@ -51,12 +51,12 @@ void WarnOfUnknownNames() {
 }
 
 void Init(const std::vector<int>& ranks, uintptr_t comm_address, bool dynamic_process_sets,
-          const std::vector<std::pair<std::string, std::string>>& facts,
+          const std::vector<std::pair<std::string, std::string>>& versions,
           const std::tuple<uintptr_t, size_t, int>& tensor_memory) {
   StartOptions options;
   options.tensor_memory = reinterpret_cast<void*>(std::get<0>(tensor_memory));
   std::tie(std::ignore, options.tensor_memory_bytes, options.tensor_memory_file) = tensor_memory;
-  options.facts = facts;
+  options.versions = versions;
   options.dynamic_process_sets = dynamic_process_sets;
   options.ranks = ranks;
   options.has_communicator = comm_address != 0;
@@ -193,7 +193,7 @@ auto FromTopology(Read read) {
 
 void BindControl(nb::module_& m) {
   m.def("init", &Init, nb::arg("ranks"), nb::arg("comm_address"), nb::arg("dynamic_process_sets") = false,
-        nb::arg("facts") = std::vector<std::pair<std::string, std::string>>(),
+        nb::arg("versions") = std::vector<std::pair<std::string, std::string>>(),
         nb::arg("tensor_memory") = std::tuple<uintptr_t, size_t, int>(0, 0, -1));
   m.def("shutdown", &Shutdown, nb::arg("at_exit") = false);
   m.def("session_failure", &FailureOfSession);

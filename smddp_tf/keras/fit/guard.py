@@ -11,8 +11,6 @@ They
 from __future__ import annotations
 
 import contextlib
-import sys
-import threading
 import traceback
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +19,6 @@ import numpy as np
 import tensorflow as tf
 
 from smddp_tf._native.threads import of_thread
-from smddp_tf.basics import rank
 from smddp_tf.collectives import ops
 from smddp_tf.collectives.functions import allgather_object
 from smddp_tf.data.epochs import EpochsOfFit
@@ -39,7 +36,6 @@ from smddp_tf.keras.optimizer import same_batches
 from smddp_tf.keras.roles.step_hooks import hooks_of
 
 _NAME = "model.fit"  # what users see of these requests when a rank does not come
-_SLOW = "`fit` has not begun after 5 s: rank 0 waits for other ranks, the model is built, or its weights are sent."
 
 
 class Guard:
@@ -64,12 +60,10 @@ class Guard:
         self._first_epoch = FirstEpoch(plan.arguments["x"])
         self._uneven: UnevenEpochs | None = None  # where the ranks may differ
         self._steps = contextlib.ExitStack()  # inside, our steps are installed
-        slow_start = threading.Timer(5.0, print, [_SLOW], {"file": sys.stderr, "flush": True})
-        self._steps.callback(slow_start.cancel)
         self._function: Any = None
         self._run: Any = self._run_and_vote  # what Keras calls as the train function; one object, to be recognised
         first = keras.callbacks.LambdaCallback(
-            on_train_begin=lambda logs: self.agree(slow_start),
+            on_train_begin=lambda logs: self.agree(),
             on_epoch_begin=lambda epoch, logs: self.begin_epoch(epoch),
             on_train_batch_begin=lambda batch, logs: self._begin_batch(batch),
             on_epoch_end=lambda epoch, logs: agree_on_states(model),
@@ -79,7 +73,6 @@ class Guard:
         # Only where it is needed: a callback at the end of each batch makes Keras wait for each batch's metrics.
         end_batch = {"on_train_batch_end": lambda batch, logs: self._stopping.end_batch()} if self.votes_last else {}
         last = keras.callbacks.LambdaCallback(
-            on_train_begin=lambda logs: slow_start.cancel(),
             on_epoch_begin=lambda epoch, logs: self.begin_reading(),
             on_epoch_end=lambda epoch, logs: self.end_epoch(),
             on_train_end=lambda logs: self.end_training(),
@@ -93,8 +86,8 @@ class Guard:
 
     # --- before training ---
 
-    def agree(self, slow_start: threading.Timer) -> None:
-        """One exchange of what every rank knows, and everybody's conclusions from it. Rank 0 starts `slow_start`."""
+    def agree(self) -> None:
+        """One exchange of what every rank knows, and everybody's conclusions from it."""
         data = self._data_read()
         supply = data.supply(self.model.steps_per_execution)
         facts = {
@@ -102,8 +95,6 @@ class Guard:
             "stopping": self._stopping.asks, "callbacks": self._facts,
         }  # fmt: skip
         self._agreed = True
-        if rank() == 0:
-            slow_start.start()
         everybody = self._exchange(facts)
         self._facts = agreed([facts["callbacks"] for facts in everybody])
         self._check_equal(everybody, "epochs", "the same `initial_epoch` and `epochs` in `fit`")

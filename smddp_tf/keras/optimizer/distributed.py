@@ -14,15 +14,16 @@ from smddp_tf.keras._backend import LEGACY, keras, needs_keras_3
 from smddp_tf.keras.optimizer import legacy
 from smddp_tf.keras.optimizer.copied import copy_of
 from smddp_tf.keras.optimizer.loss_scaling import reduce_before_finite_check
-from smddp_tf.keras.optimizer.reducing import attach, prepare_by, wrap_class
+from smddp_tf.keras.optimizer.reducing import attach, wrap_class
 from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.keras.roles.wrapping import advice, reducer_on, reduces, refuse_wrapped
 from smddp_tf.keras.sharding.degrees import degree_of
+from smddp_tf.lifecycle import first_use
 from smddp_tf.process_sets import ProcessSet, global_process_set
 
 __all__ = ["DistributedOptimizer", "PartialDistributedOptimizer", "wrap_class"]
 
-prepare_by(reduce_before_finite_check)
+first_use.at_use(reduce_before_finite_check, of=first_use.REDUCING)
 
 
 @graph.no_autograph

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from smddp_tf.collectives.layouts import layout_of
@@ -17,13 +17,7 @@ from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.keras.roles.wrapping import attach_reducer, reducer_of, settings_of_class, unwrapped, wrapped_class
 from smddp_tf.keras.saving.cut_tables import cut
 from smddp_tf.keras.sharding.sharded_state import ShardedState
-
-_preparations: list[Callable[[], None]] = []
-
-
-def prepare_by(function: Callable[[], None]) -> None:
-    """Lets every `attach` call `function` first, which does nothing the second time."""
-    _preparations.append(function)
+from smddp_tf.lifecycle import first_use
 
 
 def attach(
@@ -37,8 +31,7 @@ def attach(
         settings: how. Defaults to the settings of the optimizer's class, a wrapped one.
         local: `LocalSources` of another optimizer, whose variables are local to this one too.
     """
-    for prepare in _preparations:
-        prepare()
+    first_use.begin(first_use.REDUCING)
     inner = innermost(optimizer)
     reducer = OptimizerReducer(settings_of_class(optimizer) if settings is None else settings, inner)
     if local is not None:

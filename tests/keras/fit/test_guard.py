@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import keras
 import numpy as np
 import pytest
@@ -37,19 +35,6 @@ def test_a_callback_for_all_ranks_on_one_of_them(hvd, rank, size, make, name, lo
     with pytest.raises(ValueError, match=rf"`fit` needs {name} on all ranks.*rank\(s\) \[{lonely}\] only"):
         fit(model, rank, LogsSeen(), *([make()] if rank == lonely else []))
     fit(model, rank, *([LogsSeen()] if rank == lonely else []))  # one that is not ours may be
-
-
-@pytest.mark.parametrize("seconds", [0, 7])
-def test_rank_0_says_that_it_waits_before_the_first_epoch(hvd, rank, size, capfd, seconds):
-    if size == 1:
-        pytest.skip("one rank has no other")
-    model = model_of_rank(0)
-    model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
-    hvd.barrier()
-    time.sleep(seconds if rank == size - 1 else 0)
-    fit(model, rank)
-    said = capfd.readouterr().err.count("`fit` has not begun after 5 s: rank 0 waits for other ranks, ")
-    assert said == int(rank == 0 and seconds > 0)
 
 
 def test_requests_are_named_after_what_the_script_calls(hvd, rank, size, tmp_path):

@@ -30,6 +30,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
         ("SMDDP_CHUNK_BYTES", "SMDDP_CHUNK_BYTES", "8192"),
         ("SMDDP_DYNAMIC_PROCESS_SETS", 'init(process_sets="dynamic") or HOROVOD_DYNAMIC_PROCESS_SETS', "dynamic ones"),
         ("SMDDP_HEARTBEAT_TIMEOUT", "SMDDP_HEARTBEAT_TIMEOUT", "7."),
+        ("SMDDP_MONITOR", "The folder to record in (SMDDP_MONITOR)", "/nowhere/else"),
         ("SMDDP_RAIL_ALGORITHM", "SMDDP_RAIL_ALGORITHM", "ring"),
         ("SMDDP_RAIL_BANDWIDTH_MBPS", "SMDDP_RAIL_BANDWIDTH_MBPS", "100."),
         ("SMDDP_RAIL_LATENCY_US", "SMDDP_RAIL_LATENCY_US", "3."),

@@ -85,3 +85,26 @@ def test_a_rank_that_does_not_come_to_it(tmp_path: Path, what: str) -> None:
         return
     assert re.search(r"warning: hvd\.join has waited for \d+ s: not every rank has called it", finished.output)
     assert re.search(r"Rank 1 \(host \S+\) is in its own program and in no collective", records[0]["join"]["message"])
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        (
+            "gradients",
+            ["broadcast 'broadcast_variables", "broadcast 'broadcast_object.length'", "allgather 'allgather_object'"],
+        ),
+        ("requests", []),
+        ("fit", ["allgather 'model.fit (before the first batch)'"]),
+    ],
+)
+def test_a_late_rank_is_told_soon_while_a_program_starts(program: str, told: list[str]) -> None:
+    """Once for each operation that waited for 5 s, and not any more when it trains or has made many requests."""
+    finished = launch([Path(__file__).with_name("late_start.py"), program], RANKS, timeout=150).check()
+    assert finished.output.count("all came") == RANKS
+    lines = [line for line in finished.output.splitlines() if " has waited for " in line or "`fit` has not" in line]
+    assert len(lines) == len(told), finished.output
+    for line, name in zip(lines, told):
+        assert line.startswith(f"smddp_tf [rank 0] warning: {name}"), line
+        assert " has waited for 5 s: submitted by 1 of 2 ranks, missing on rank 1. " in line, line
+    assert finished.output.count("warning: ") == len(told), finished.output

@@ -60,7 +60,7 @@ TEST_CASE("coordinator: a disagreement is the same error for all") {
   job.Add(1, job.Request("x", 501));
   const std::optional<Verdict> verdict = job.Add(2, job.Request("x"));
   REQUIRE(verdict);
-  CHECK(verdict->status.reason() == Reason::kDisagreement);
+  CHECK(verdict->status.reason() == Reason::kTensorsDiffer);
   CHECK(Has(verdict->status.message(), "rank 0 has [500], rank 1 has [501], for 'x'"));
 }
 
@@ -144,6 +144,26 @@ TEST_CASE("coordinator: names that wait too long name the missing ranks") {
   CHECK(expired[0].verdict.status.reason() == Reason::kTimedOut);
   CHECK(Has(expired[0].verdict.status.message(), "2 are missing."));
   CHECK(job.coordinator.Missing(now, 0, false).empty());  // forgotten
+}
+
+TEST_CASE("coordinator: at a program's start broadcasts and allgathers are told sooner, once") {
+  Job job;
+  job.Add(1, job.Request("sum"), 1);
+  job.Add(1, job.Request("weights", 500, RequestKind::kBroadcast), 1);
+  job.Add(0, job.Request("objects", 500, RequestKind::kAllgather), 3);
+  const auto told = [&](double now_s) {
+    return job.coordinator.Stalled(static_cast<int64_t>(now_s * kSecond), 5, /*at_start=*/true);
+  };
+  CHECK(told(5.9).empty());
+  const std::vector<std::string> first = told(6);
+  REQUIRE(first.size() == 1);
+  CHECK(Begins(first[0], "broadcast 'weights' has waited for 5 s: submitted by 1 of 3 ranks, missing on rank 0, 2."));
+  const std::vector<std::string> second = told(8);
+  REQUIRE(second.size() == 1);
+  CHECK(Begins(second[0], "allgather 'objects' has waited for 5 s: submitted by 1 of 3 ranks, missing on rank 1, 2."));
+  CHECK(told(50).empty());
+  CHECK(job.coordinator.Stalled(static_cast<int64_t>(61 * kSecond), 60).size() == 2);  // all the same
+  CHECK(job.coordinator.Stalled(static_cast<int64_t>(63 * kSecond), 60).size() == 1);
 }
 
 TEST_CASE("coordinator: what waits for a rank that has left is answered") {

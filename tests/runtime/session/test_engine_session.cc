@@ -19,7 +19,7 @@ TEST_CASE("engine session: a disagreement is the same error on all ranks, and th
   AsRanks({"a", "a", "b"}, [&](int rank, Session& session) {
     std::vector<float> data(rank == 2 ? 501 : 500, 1);
     const Status status = Sum(session, "x", &data);
-    CHECK(status.reason() == Reason::kDisagreement);
+    CHECK(status.reason() == Reason::kTensorsDiffer);
     said[rank] = status.message();
     std::vector<float> again = ValuesOf(rank, 500);
     CHECK(Sum(session, "x", &again).ok());

@@ -13,19 +13,16 @@ int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; 
 // Takes the regions of all places piece by piece.
 class Regions {
  public:
-  Regions(const Parting& parting, bool padded, int my_place, const std::vector<Piece>& tensors, const PartOf& part_of,
-          DType dtype)
-      : parting_(parting),
-        padded_(padded),
+  Regions(const Cut& cut, int my_place, const std::vector<Piece>& tensors, DType dtype)
+      : cut_(cut),
         my_place_(my_place),
         tensors_(tensors),
-        part_of_(part_of),
         element_size_(static_cast<int64_t>(SizeOf(dtype))),
-        at_(parting.parts) {}
+        at_(cut.parting.parts) {}
 
   int64_t Length() const {
     int64_t length = 0;
-    for (size_t tensor = 0; tensor < tensors_.size(); ++tensor) length += part_of_(tensor, 0).size();
+    for (size_t tensor = 0; tensor < tensors_.size(); ++tensor) length += cut_.part_of(tensor, 0).size();
     return length;
   }
 
@@ -33,8 +30,8 @@ class Regions {
   void Take(int place, int64_t count, std::vector<Piece>* pieces) {
     Position& at = at_[place];
     while (count > 0 && at.tensor < tensors_.size()) {
-      const Range part = part_of_(at.tensor, place);
-      const int64_t length = part_of_(at.tensor, 0).size();
+      const Range part = cut_.part_of(at.tensor, place);
+      const int64_t length = cut_.part_of(at.tensor, 0).size();
       const int64_t available = std::min(part.end, tensors_[at.tensor].elements) - part.begin;
       const bool inside = at.element < available;
       const int64_t next = std::min(count, (inside ? available : length) - at.element);
@@ -54,24 +51,22 @@ class Regions {
 
   // `in_whole`: the element of the whole tensor; -1: none, behind its end.
   Piece PieceAt(int place, const Position& at, int64_t in_whole, int64_t elements) const {
-    const bool mine = place == my_place_, gathers = parting_.mode == PartMode::kGather;
+    const bool mine = place == my_place_, gathers = cut_.parting.mode == PartMode::kGather;
     const int64_t from = gathers ? at.element : in_whole, to = gathers ? in_whole : at.element;
     const Piece& tensor = tensors_[at.tensor];
     Piece piece = {nullptr, nullptr, elements};
     if (in_whole >= 0 && (mine || !gathers)) {
       piece.input = static_cast<const std::byte*>(tensor.input) + from * element_size_;
     }
-    if (tensor.output != nullptr && (gathers ? to >= 0 : mine && (padded_ || in_whole >= 0))) {
+    if (tensor.output != nullptr && (gathers ? to >= 0 : mine && (cut_.padded || in_whole >= 0))) {
       piece.output = static_cast<std::byte*>(tensor.output) + to * element_size_;
     }
     return piece;
   }
 
-  const Parting parting_;
-  const bool padded_;
+  const Cut& cut_;
   const int my_place_;
   const std::vector<Piece>& tensors_;
-  const PartOf& part_of_;
   const int64_t element_size_;
   std::vector<Position> at_;  // by place
 };
@@ -100,15 +95,14 @@ int PlaceInParts(const Topology& topology, int parts) {
   return (topology.node_index() * topology.local_size() + topology.local_rank()) % parts;
 }
 
-std::unique_ptr<FusedView> MakePartedView(const Fabric& fabric, const Parting& parting,
-                                          const std::vector<Piece>& tensors, const PartOf& part_of, DType dtype,
-                                          DType wire, Scaling before, Scaling after, bool padded) {
+std::unique_ptr<FusedView> MakePartedView(const Fabric& fabric, const Cut& cut, const std::vector<Piece>& tensors,
+                                          DType dtype, DType wire, Scaling before, Scaling after) {
   const Topology& topology = fabric.topology;
-  const int parts = parting.parts;
-  const bool gathers = parting.mode == PartMode::kGather;
+  const int parts = cut.parting.parts;
+  const bool gathers = cut.parting.mode == PartMode::kGather;
   const int locals = gathers ? std::min(parts, topology.local_size()) : topology.local_size();
   const int nodes = gathers ? parts / locals : topology.node_count();
-  Regions regions(parting, padded, PlaceInParts(topology, parts), tensors, part_of, dtype);
+  Regions regions(cut, PlaceInParts(topology, parts), tensors, dtype);
 
   // As few chunks as fit into the slots (transport/shm/node_layout.h), filled evenly.
   const auto granule = static_cast<int64_t>(kShardAlignment / SizeOf(wire));
@@ -125,7 +119,7 @@ std::unique_ptr<FusedView> MakePartedView(const Fabric& fabric, const Parting& p
       regions.Take((at % nodes * locals + at / nodes) % parts, each, &pieces);
     }
   }
-  return std::make_unique<FusedView>(dtype, wire, pieces, before, after, fabric.compute, parting,
+  return std::make_unique<FusedView>(dtype, wire, pieces, before, after, fabric.compute, cut.parting,
                                      each * locals * nodes);
 }
 

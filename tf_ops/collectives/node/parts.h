@@ -21,13 +21,16 @@ namespace smddp {
 Status CheckParts(const Topology& topology, int64_t chunk_bytes, int parts);
 int PlaceInParts(const Topology& topology, int parts);
 
-// The elements of tensor `tensor` that form the part of `place`; that of place 0 is the longest. Elements behind the
-// end of the tensor are zeros.
-using PartOf = std::function<Range(size_t tensor, int place)>;
-// `tensors` are whole; their outputs (kReduce) or inputs (kGather) hold this rank's part alone. `padded`: outputs have
-// the length of place 0's part, and zeros at the end.
-std::unique_ptr<FusedView> MakePartedView(const Fabric& fabric, const Parting& parting,
-                                          const std::vector<Piece>& tensors, const PartOf& part_of, DType dtype,
-                                          DType wire, Scaling before, Scaling after, bool padded);
+// How tensors are cut into parts.
+struct Cut {
+  Parting parting;
+  // The elements of tensor `tensor` that form the part of `place`; that of place 0 is the longest. Elements behind the
+  // end of the tensor are zeros.
+  std::function<Range(size_t tensor, int place)> part_of;
+  bool padded;  // outputs have the length of place 0's part, and zeros at the end
+};
+// `tensors` are whole; their outputs (kReduce) or inputs (kGather) hold this rank's part alone.
+std::unique_ptr<FusedView> MakePartedView(const Fabric& fabric, const Cut& cut, const std::vector<Piece>& tensors,
+                                          DType dtype, DType wire, Scaling before, Scaling after);
 
 }  // namespace smddp

@@ -256,7 +256,7 @@ const std::vector<EnvVariable>& EnvVariables() {
        "rank evaluates or saves; lost ranks are detected by SMDDP_HEARTBEAT_TIMEOUT."},
       {"SMDDP_STALL_WARN_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS", "60",
        "Seconds after which a warning names the ranks that an operation waits for and what they are doing; repeated "
-       "each time the wait has doubled. 0: never."},
+       "each time the wait has doubled. At a program's start, if more, once after 5 s. 0: never."},
       {"SMDDP_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "300",
        "Seconds that init() waits for the other ranks before it fails."},
       {"SMDDP_TIMELINE", "HOROVOD_TIMELINE", "",

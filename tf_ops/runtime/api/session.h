@@ -146,9 +146,8 @@ struct StartOptions {
   bool dynamic_process_sets = false;  // as SMDDP_DYNAMIC_PROCESS_SETS
   bool has_communicator = false;      // then `communicator` points to an MPI_Comm owned by the caller
   const void* communicator = nullptr;
-  // Further facts that must be the same on all ranks, with this rank's values: {"The version of TensorFlow",
-  // "2.21.0"}.
-  std::vector<std::pair<std::string, std::string>> facts;
+  // Of other software, which must be the same on all ranks: {"TensorFlow", "2.21.0"}.
+  std::vector<std::pair<std::string, std::string>> versions;
   // In which the framework keeps its large tensors, where it is shared memory (transport/shm/tensor_memory.h).
   void* tensor_memory = nullptr;
   size_t tensor_memory_bytes = 0;

@@ -29,11 +29,11 @@ struct NodeMemory {
 // The first message of a rank: where it runs, and what must be the same everywhere.
 struct Hello {
   std::string version, host;
-  Facts facts;
+  Facts settings, versions;  // the latter of other software
   int64_t shared_bytes = 0;  // of shared memory that are free on its host
   TensorMemoryAddress tensors;
 
-  SMDDP_FIELDS(version, host, facts, shared_bytes, tensors);
+  SMDDP_FIELDS(version, host, settings, versions, shared_bytes, tensors);
   bool IsWellFormed() const { return true; }
 };
 
@@ -46,26 +46,28 @@ struct Ready {
   bool IsWellFormed() const { return true; }
 };
 
-Status Disagree(const std::string& what, const std::string& first, int rank, const std::string& other) {
-  const bool is_version = what.rfind("The version", 0) == 0;
-  return Status(Reason::kDisagreement,
-                what + " must be the same on all ranks: rank 0 has " + first + ", rank " + std::to_string(rank) +
-                    " has " + other + (is_version ? ". Install" : ". Set") + " the same one for every rank" +
-                    (is_version ? ", and start each with the Python that has it." : " (smddprun or mpirun -x NAME)."));
-}
+// A kind of facts: how its sentences begin, and what to do where ranks differ.
+struct FactKind {
+  const char *prefix, *advice;
+};
+constexpr FactKind kSetting = {"", "Set the same one for every rank (smddprun or mpirun -x NAME)."};
+constexpr FactKind kVersion = {"The version of ",
+                               "Install the same one for every rank, and start each with the Python that has it."};
 
 std::string BytesText(int64_t bytes) { return bytes == kAutoBytes ? "auto" : std::to_string(bytes); }
 std::string SwitchText(bool on) { return on ? "1" : "0"; }
 
 // Ranks of one version have the same facts; those that the program adds may be missing.
-Status SameFacts(const Hello& first, int rank, const Hello& other) {
-  for (size_t i = 0; i < std::max(first.facts.size(), other.facts.size()); ++i) {
-    const auto fact = [i](const Hello& hello) {
-      return i < hello.facts.size() ? hello.facts[i] : std::pair<std::string, std::string>("", "nothing");
+Status SameFacts(const FactKind& kind, const Facts& first, int rank, const Facts& other) {
+  for (size_t i = 0; i < std::max(first.size(), other.size()); ++i) {
+    const auto fact = [i](const Facts& facts) {
+      return i < facts.size() ? facts[i] : std::pair<std::string, std::string>("", "nothing");
     };
     if (fact(first) == fact(other)) continue;
     const std::string what = fact(first).first.empty() ? fact(other).first : fact(first).first;
-    return Disagree(what, fact(first).second, rank, fact(other).second);
+    return Status(Reason::kDisagreement, kind.prefix + what + " must be the same on all ranks: rank 0 has " +
+                                             fact(first).second + ", rank " + std::to_string(rank) + " has " +
+                                             fact(other).second + ". " + kind.advice);
   }
   return Status::Ok();
 }
@@ -84,6 +86,7 @@ Facts FactsOf(const Env& env) {
       {"SMDDP_RAIL_BANDWIDTH_MBPS", RateText(env.rail_bytes_per_s * 8e-6)},
       {"SMDDP_RAIL_LATENCY_US", RateText(env.rail_latency_s * 1e6)},
       {"SMDDP_VERIFY", SwitchText(env.verify)},
+      {"The folder to record in (SMDDP_MONITOR)", ReadMonitorFolder()},
       {"TF_USE_LEGACY_KERAS", SwitchText(env.legacy_keras)},
       {"init(process_sets=\"dynamic\") or HOROVOD_DYNAMIC_PROCESS_SETS",
        env.dynamic_process_sets ? "dynamic ones" : "none"},
@@ -96,15 +99,15 @@ Result<std::vector<Hello>> DecodeHellos(const std::vector<std::string>& texts) {
   for (size_t i = 0; i < texts.size(); ++i) {
     const int rank = static_cast<int>(i);
     const bool readable = Decode(texts[i], &hellos[i]);
-    if (hellos[i].version != hellos[0].version) {
-      return Disagree("The version of smddp_tf", hellos[0].version, rank, hellos[i].version);
-    }
+    SMDDP_RETURN_IF_ERROR(
+        SameFacts(kVersion, {{"smddp_tf", hellos[0].version}}, rank, {{"smddp_tf", hellos[i].version}}));
     if (!readable) {
       return Status(
           Reason::kDisagreement,
           "Rank " + std::to_string(rank) + " runs another version of smddp_tf. Install the same version on all hosts.");
     }
-    SMDDP_RETURN_IF_ERROR(SameFacts(hellos[0], rank, hellos[i]));
+    SMDDP_RETURN_IF_ERROR(SameFacts(kSetting, hellos[0].settings, rank, hellos[i].settings));
+    SMDDP_RETURN_IF_ERROR(SameFacts(kVersion, hellos[0].versions, rank, hellos[i].versions));
   }
   return hellos;
 }
@@ -239,13 +242,10 @@ Result<RailChoice> ChooseRail(const Topology& topology, const Env& env, Transpor
 
 Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const Exchange& exchange,
                                                std::unique_ptr<Transport> far, const Deadline& deadline,
-                                               const RailChoice* known_rail, const Facts& more_facts,
+                                               const RailChoice* known_rail, const Facts& versions,
                                                const TensorMemory& tensors) {
-  Facts facts = FactsOf(env);
-  facts.insert(facts.end(), more_facts.begin(), more_facts.end());
-  SMDDP_ASSIGN_OR_RETURN(
-      const auto texts,
-      exchange(Encode(Hello{Version(), HostId(env), std::move(facts), FreeSharedBytes(), AddressOf(tensors)})));
+  const Hello mine = {Version(), HostId(env), FactsOf(env), versions, FreeSharedBytes(), AddressOf(tensors)};
+  SMDDP_ASSIGN_OR_RETURN(const auto texts, exchange(Encode(mine)));
   SMDDP_ASSIGN_OR_RETURN(const auto hellos, DecodeHellos(texts));
   std::vector<std::string> hosts;
   for (const Hello& hello : hellos) hosts.push_back(hello.host);

@@ -24,11 +24,11 @@ Result<const AllreduceAlgorithm*> RailAlgorithmNamed(const std::string& name);
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
 // Collective: every rank returns OK, or every rank returns an error. With `known_rail` the link is not measured;
-// null: measured. `more_facts`: further facts that must be the same on all ranks. `tensors`: of this rank's framework,
-// kept in use as long as the process lives.
+// null: measured. `versions`: of other software, which must be the same on all ranks. `tensors`: of this rank's
+// framework, kept in use as long as the process lives.
 Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const Exchange& exchange,
                                                std::unique_ptr<Transport> far, const Deadline& deadline,
-                                               const RailChoice* known_rail = nullptr, const Facts& more_facts = {},
+                                               const RailChoice* known_rail = nullptr, const Facts& versions = {},
                                                const TensorMemory& tensors = {});
 
 }  // namespace smddp

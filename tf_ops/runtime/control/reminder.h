@@ -12,6 +12,7 @@ class Reminder {
   bool Due(int64_t since_ns, int64_t now_ns, double seconds) const {
     return now_ns - since_ns >= std::max(static_cast<int64_t>(seconds * 1e9), next_ns_);
   }
+  bool taken() const { return next_ns_ != 0; }
   // True when a warning is due; the next one is due when the wait has doubled.
   bool Take(int64_t since_ns, int64_t now_ns, double seconds) {
     if (!Due(since_ns, now_ns, seconds)) return false;

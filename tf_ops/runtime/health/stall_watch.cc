@@ -9,6 +9,8 @@
 namespace smddp {
 namespace {
 
+constexpr double kStartWarnSeconds = 5;
+constexpr int64_t kStartRequests = 16;
 constexpr size_t kMaxOperations = 6;
 constexpr int kMaxNames = 6;
 
@@ -77,6 +79,11 @@ Status StallWatch::OnMessage(int from, std::string_view message) {
 
 void StallWatch::Tick(int64_t now_ns) {
   if (!join_.waiting()) join_reminder_ = {};
+  if (warn_s_ > kStartWarnSeconds && named_.done() < kStartRequests && planned_.Steps().empty()) {
+    for (const std::string& sentence : coordination_.coordinator().Stalled(now_ns, kStartWarnSeconds, true)) {
+      Log(LogLevel::kWarning, sentence);
+    }
+  }
   if (!IsStalled(now_ns) || !report_.AskAll(now_ns)) return;
   if (warn_s_ > 0) Warn(now_ns);
   if (error_s_ > 0) EndStalled(now_ns);

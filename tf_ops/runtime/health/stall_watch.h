@@ -1,6 +1,9 @@
 // Warns of operations that wait for too long, and ends them when a limit is set. All ranks are asked for their status
 // (stall_report.h): the missing ones, and the others, because it may be a deadlock.
 //
+// While a program starts, a rank that is late is told after 5 s already, in one line for each broadcast or allgather
+// that waits for it. The start ends with the first step of a plan, or after 16 named requests.
+//
 // Threads: the engine's.
 #pragma once
 

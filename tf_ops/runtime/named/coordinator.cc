@@ -199,10 +199,13 @@ std::set<int> Coordinator::Missing(int64_t now_ns, double seconds, bool due_only
   return missing;
 }
 
-std::vector<std::string> Coordinator::Stalled(int64_t now_ns, double seconds) {
+std::vector<std::string> Coordinator::Stalled(int64_t now_ns, double seconds, bool at_start) {
   std::vector<std::string> sentences;
   for (auto& [name, entries] : waiting_) {
     for (Entry& entry : entries) {
+      const RequestKind kind = entry.first().kind;
+      const bool sends_state = kind == RequestKind::kBroadcast || kind == RequestKind::kAllgather;
+      if (at_start && (!sends_state || entry.reminder.taken())) continue;
       if (entry.is_plan() || !entry.is_waited_for() || !entry.reminder.Take(entry.since_ns, now_ns, seconds)) continue;
       sentences.push_back(DescribeWaiting(name, entry, now_ns));
     }

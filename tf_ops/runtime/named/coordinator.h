@@ -62,7 +62,8 @@ class Coordinator {
   // `seconds`; `due_only`: only of names that Stalled would report now.
   std::set<int> Missing(int64_t now_ns, double seconds, bool due_only) const;
   // Names that wait longer than `seconds` and are due by their Reminder: sentences that name the missing ranks.
-  std::vector<std::string> Stalled(int64_t now_ns, double seconds);
+  // `at_start`: only of broadcasts and allgathers, and each once.
+  std::vector<std::string> Stalled(int64_t now_ns, double seconds, bool at_start = false);
   // Names that wait longer than `seconds`. `about` adds a description of the missing ranks.
   using About = std::function<std::string(const std::set<int>& missing)>;
   std::vector<Expired> Expire(int64_t now_ns, double seconds, const About& about);
@@ -113,7 +114,7 @@ class Coordinator {
 };
 
 // OK, or the first disagreement between the announcements of all ranks, by the rank number that users know
-// (kDisagreement), or the error of a request that no rank can execute (kBadArgument).
+// (kTensorsDiffer, kDisagreement), or the error of a request that no rank can execute (kBadArgument).
 Status Validate(const std::map<int, Announcement>& by_rank);
 // OK, or why the ranks that have joined, by the same numbers, cannot take part in it (kDisagreement).
 Status PossibleWithJoined(const Announcement& request, const std::vector<int>& joined);

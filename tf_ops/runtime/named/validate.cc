@@ -15,11 +15,11 @@ struct Pair {
   int first_rank;
   int other_rank;
 
-  Status Mismatch(const std::string& what, const std::string& first_value, const std::string& other_value) const {
-    return Status(Reason::kDisagreement, "Mismatched " + what + ": rank " + std::to_string(first_rank) + " has " +
-                                             first_value + ", rank " + std::to_string(other_rank) + " has " +
-                                             other_value + ", for '" + first.name +
-                                             "'. Every rank must make the same call with the same arguments.");
+  Status Mismatch(const std::string& what, const std::string& first_value, const std::string& other_value,
+                  Reason reason = Reason::kDisagreement) const {
+    return Status(reason, "Mismatched " + what + ": rank " + std::to_string(first_rank) + " has " + first_value +
+                              ", rank " + std::to_string(other_rank) + " has " + other_value + ", for '" + first.name +
+                              "'. Every rank must make the same call with the same arguments.");
   }
 };
 
@@ -29,7 +29,7 @@ Status SameCall(const Pair& pair) {
   }
   if (pair.first.dtypes.size() != pair.other.dtypes.size()) {
     return pair.Mismatch("number of tensors", std::to_string(pair.first.dtypes.size()),
-                         std::to_string(pair.other.dtypes.size()));
+                         std::to_string(pair.other.dtypes.size()), Reason::kTensorsDiffer);
   }
   if (pair.first.op != pair.other.op) {
     return pair.Mismatch("reduction operation", NameOf(pair.first.op), NameOf(pair.other.op));
@@ -53,14 +53,16 @@ Status SameTensors(const Pair& pair) {
   const bool ragged = pair.first.kind == RequestKind::kAllgather || pair.first.kind == RequestKind::kAlltoall;
   for (size_t i = 0; i < pair.first.dtypes.size(); ++i) {
     if (pair.first.dtypes[i] != pair.other.dtypes[i]) {
-      return pair.Mismatch("data types", NameOf(pair.first.dtypes[i]), NameOf(pair.other.dtypes[i]));
+      return pair.Mismatch("data types", NameOf(pair.first.dtypes[i]), NameOf(pair.other.dtypes[i]),
+                           Reason::kTensorsDiffer);
     }
     const auto& a = pair.first.shapes[i];
     const auto& b = pair.other.shapes[i];
     const bool same =
         ragged && !a.empty() ? a.size() == b.size() && std::equal(a.begin() + 1, a.end(), b.begin() + 1) : a == b;
     if (!same) {
-      return pair.Mismatch(std::string(CapitalNameOf(pair.first.kind)) + " tensor shapes", ShapeText(a), ShapeText(b));
+      return pair.Mismatch(std::string(CapitalNameOf(pair.first.kind)) + " tensor shapes", ShapeText(a), ShapeText(b),
+                           Reason::kTensorsDiffer);
     }
   }
   return Status::Ok();

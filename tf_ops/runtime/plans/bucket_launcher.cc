@@ -77,8 +77,8 @@ std::unique_ptr<FusedView> BucketLauncher::ViewOf(const Parting& parting, const 
     const int64_t length = parting.Length(pieces[tensor].elements);
     return {place * length, (place + 1) * length};
   };
-  return MakePartedView(fabric_, parting, pieces, part_of, bucket.dtype, bucket.wire_dtype, scalings.before,
-                        scalings.after, /*padded=*/true);
+  return MakePartedView(fabric_, {parting, part_of, /*padded=*/true}, pieces, bucket.dtype, bucket.wire_dtype,
+                        scalings.before, scalings.after);
 }
 
 TaskPtr BucketLauncher::Begin(const Plan& plan, const PlannedBucket& bucket, const FusedCall& call,

@@ -47,8 +47,8 @@ std::unique_ptr<FusedView> PartsByRows(const Fabric& fabric, const TensorRef* te
     const Range mine = RowsOf(rows, topology.size(), topology.nodes()[place / local].world_rank(place % local));
     return {mine.begin * each, mine.end * each};
   };
-  auto view = MakePartedView(fabric, {PartMode::kReduce, topology.size()}, pieces, part_of, tensors->dtype, wire,
-                             scalings.before, scalings.after, /*padded=*/false);
+  const Cut cut = {{PartMode::kReduce, topology.size()}, part_of, /*padded=*/false};
+  auto view = MakePartedView(fabric, cut, pieces, tensors->dtype, wire, scalings.before, scalings.after);
   return view->elements() < 2 * elements ? std::move(view) : nullptr;
 }
 

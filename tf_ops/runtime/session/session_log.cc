@@ -23,13 +23,8 @@ std::string MpiText() {
 
 // "Python 3.11, TensorFlow 2.21.0, Keras 3.15.0"
 std::string VersionsText(const StartOptions& options) {
-  const std::string prefix = "The version of ";
   std::string text;
-  for (const auto& [what, value] : options.facts) {
-    if (value.empty()) continue;
-    const std::string of = what.rfind(prefix, 0) == 0 ? what.substr(prefix.size()) : what;
-    text += "; " + of + " " + value;
-  }
+  for (const auto& [of, version] : options.versions) text += "; " + of + " " + version;
   return text;
 }
 

@@ -72,7 +72,7 @@ Result<std::unique_ptr<FabricParts>> SessionManager::Meet(const StartOptions& op
     SMDDP_ASSIGN_OR_RETURN(
         mpi_, MpiCommunicator::Open(options.communicator, options.ranks, env_.heartbeat_timeout_s, deadline));
     auto parts = Bootstrap(mpi_->rank(), env_, ExchangeOver(*mpi_, deadline), mpi_->NewTransport(), deadline,
-                           /*known_rail=*/nullptr, options.facts, tensors_);
+                           /*known_rail=*/nullptr, options.versions, tensors_);
     SMDDP_ASSIGN_OR_RETURN(const bool complete, mpi_->Conclude(parts.status(), deadline));
     if (complete) return parts;
   }
@@ -243,7 +243,7 @@ Result<SessionManager::Set> SessionManager::Make(const NewSet& wanted) {
   exchange.caller = "Process set " + std::to_string(wanted.number);
   exchange.global_ranks = set.ranks;
   SMDDP_ASSIGN_OR_RETURN(auto parts, Bootstrap(set.mpi->rank(), env_, exchange, set.mpi->NewTransport(), deadline,
-                                               &rail_, /*more_facts=*/{}, tensors_));
+                                               &rail_, /*versions=*/{}, tensors_));
   set.session = std::make_shared<EngineSession>(std::move(parts), env_, plans_);
   return set;
 }

@@ -17,8 +17,11 @@ std::string TooLate(const char* what, const std::string& missing = "") {
          ". Check that all ranks call hvd.init() and that their hosts can reach one another.";
 }
 
-constexpr int kTag = 7772, kBusyRounds = 1000;
+constexpr int kTag = 7772, kQuickRounds = 1000;
 constexpr double kArrivalSeconds = 5.0;
+
+// Between two looks at what MPI has; the first rounds are quick.
+void Pause(int round) { usleep(round < kQuickRounds ? 50 : 1000); }
 
 }  // namespace
 
@@ -51,12 +54,12 @@ Status RollCall::Await(MPI_Request* request) {
     int done = 0;
     SMDDP_MPI(MPI_Test(request, &done, MPI_STATUS_IGNORE));
     if (done) return Status::Ok();
-    if (round >= kBusyRounds && !ends_) SMDDP_RETURN_IF_ERROR(Step());
+    if (round >= kQuickRounds && !ends_) SMDDP_RETURN_IF_ERROR(Step());
     if (deadline_.passed()) {
       AbandonMpi();
       return Status(Reason::kTimedOut, TooLate(what_, Missing()));
     }
-    usleep(round < kBusyRounds ? 50 : 1000);
+    Pause(round);
   }
 }
 
@@ -70,7 +73,10 @@ Status RollCall::End(MPI_Comm comm) {
   const size_t coming = counts->back();
   if (!counted.ok()) (void)counts.release();  // MPI still writes there
   const Deadline arrival = Deadline::After(kArrivalSeconds);
-  while (counted.ok() && waiting_.size() < coming && !arrival.passed()) SMDDP_RETURN_IF_ERROR(Step());
+  for (int round = 0; counted.ok() && waiting_.size() < coming && !arrival.passed(); ++round) {
+    SMDDP_RETURN_IF_ERROR(Step());
+    Pause(round);
+  }
   return counted;
 }
 

@@ -44,7 +44,8 @@ class RollCall {
   Status Await(MPI_Request* request);
   // Receives what is still on its way to this rank, so that no later receive on the roll call's communicator, which may
   // be the user's, gets it. Collective, when no rank awaits anything more, over `comm`: the communicator of the roll
-  // call or one with the same ranks. A message that another receive of this process has taken is not waited for long.
+  // call or one with the same ranks. A message that another receive of this process has taken is waited for 5 s, also
+  // without holding a core.
   Status End(MPI_Comm comm);
 
  private:
