@@ -92,7 +92,11 @@ def test_a_rank_that_does_not_come_to_it(tmp_path: Path, what: str) -> None:
     [
         (
             "gradients",
-            ["broadcast 'broadcast_variables", "broadcast 'broadcast_object.length'", "allgather 'allgather_object'"],
+            [
+                "broadcast 'eager.broadcast_variables'",
+                "broadcast 'broadcast_object.length'",
+                "allgather 'allgather_object'",
+            ],
         ),
         ("requests", []),
         ("fit", ["allgather 'model.fit (before the first batch)'"]),
