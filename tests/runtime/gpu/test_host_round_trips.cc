@@ -10,7 +10,10 @@ namespace {
 // A request on one GPU whose work is late; `host` is what the host is asked to do.
 struct Request {
   Request() {
-    framework.Put([this] { input = ValuesOf(3, 100); });
+    framework.Put([this] {
+      const std::vector<float> values = ValuesOf(3, 100);
+      std::copy(values.begin(), values.end(), input.begin());
+    });
     device.late = true;
   }
   // With a result of so many floats.
