@@ -72,8 +72,6 @@ def test_among_the_ranks_of_a_process_set(sets, rank, size):
     array = np.array([rank + 0.5])
     core().broadcast([array], dtype="float64", root=size - 1, name="of a set", process_set=high.process_set_id)
     assert array[0] == size - 0.5
-    gathered, rows = core().allgather(
-        np.array([rank]), dtype="int64", name="of a set", process_set=high.process_set_id
-    )
+    gathered, rows = core().allgather(np.array([rank]), dtype="int64", name="of a set", process_set=high.process_set_id)
     assert gathered.view(np.int64).tolist() == high.ranks
     assert rows == [1] * (size - 1)

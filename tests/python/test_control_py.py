@@ -111,12 +111,9 @@ def test_process_sets(dynamic, rank, size):
 
 
 def test_switches_are_read_when_asked_for(hvd, monkeypatch):
-    for value, expected in (("1", True), ("false", False), ("TRUE", True)):
-        monkeypatch.setenv("SMDDP_SHARED_TENSORS", value)
-        try:
-            assert core().switch("SMDDP_SHARED_TENSORS") is expected
-        except ValueError:
-            assert value == "TRUE"
-    monkeypatch.setenv("SMDDP_SHARED_TENSORS", "perhaps")
-    with pytest.raises(ValueError, match="SMDDP_SHARED_TENSORS.*perhaps"):
-        core().switch("SMDDP_SHARED_TENSORS")
+    for value, expected in (("1", True), ("false", False), ("true", True), ("0", False)):
+        monkeypatch.setenv("SMDDP_DATA_AUTOTUNE", value)
+        assert core().switch("SMDDP_DATA_AUTOTUNE") is expected
+    monkeypatch.setenv("SMDDP_DATA_AUTOTUNE", "perhaps")
+    with pytest.raises(ValueError, match="SMDDP_DATA_AUTOTUNE.*perhaps"):
+        core().switch("SMDDP_DATA_AUTOTUNE")

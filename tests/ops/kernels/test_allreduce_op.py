@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from smddp_tf._native import loader
-from smddp_tf.collectives.reduce_op import Max, ReduceSpec, Sum
+from smddp_tf.collectives.reduce_op import ReduceSpec, Sum
 from tests.support.raw_ops import reduction
 
 pytestmark = pytest.mark.ranks("2", "2+1")
@@ -50,12 +50,11 @@ def test_a_number_of_no_reduction_is_refused(hvd, attributes):
 
 def test_each_rank_gets_its_rows(hvd, rank, size):
     """7 rows: the first ranks have one more."""
-    rows, most = 7, 7 // size + 1
-    mine = range(0, most) if rank == 0 else range(*(np.cumsum([7 // size + (r < 7 % size) for r in range(size)])[rank - 1 : rank + 1]))
-    spec = ReduceSpec(Max)
-    arrays = [(-1) ** of * values(of, rows, 90) for of in range(size)]
-    (result,) = reducescatter([tf.constant(arrays[rank])], "rows", **reduction(spec))
-    np.testing.assert_array_equal(result, np.max(arrays, axis=0)[list(mine)])
+    counts = [7 // size + (other < 7 % size) for other in range(size)]
+    begin = sum(counts[:rank])
+    arrays = [(-1) ** other * values(other, 7, 90) for other in range(size)]
+    (result,) = reducescatter([tf.constant(arrays[rank])], "rows", **reduction(ReduceSpec(Sum, 2.0)))
+    np.testing.assert_array_equal(result, 2 * sum(arrays)[begin : begin + counts[rank]])
 
 
 def test_rows_of_a_scalar_are_an_error_on_all(hvd, rank):

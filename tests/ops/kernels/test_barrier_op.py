@@ -41,8 +41,10 @@ def test_a_barrier_of_a_process_set_waits_for_its_ranks_only(sets, rank):
 
 
 def test_a_collective_of_the_same_name_is_a_disagreement(hvd, rank):
+    ops = loader.op_library()
+    call = {
+        True: ops.smddp_barrier,
+        False: lambda **name: ops.smddp_broadcast(tensors=[tf.zeros(3)], root_rank=0, **name),
+    }
     with pytest.raises(tf.errors.FailedPreconditionError, match=r"barrier.*rank 0|rank 0.*barrier"):
-        if rank == 0:
-            loader.op_library().smddp_barrier(tensor_name="mixed")
-        else:
-            loader.op_library().smddp_broadcast(tensors=[tf.zeros(3)], tensor_name="mixed", root_rank=0)
+        call[rank == 0](tensor_name="mixed")

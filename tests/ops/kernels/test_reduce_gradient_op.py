@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from smddp_tf._native import loader
+from smddp_tf.collectives import graph
 from smddp_tf.collectives.reduce_op import Average, ReduceSpec, Sum
 from tests.support.raw_ops import reduction
 
@@ -31,9 +32,10 @@ def gradient_ops(key: str, plan: int, spec: ReduceSpec, order):
     def step(*gradients):
         results = {}
         for index in order:
-            results[index] = loader.op_library().smddp_reduce_gradient(
+            result = loader.op_library().smddp_reduce_gradient(
                 gradient=gradients[index], tensor_name=f"{key}.{index}", plan=plan, index=index, **reduction(spec)
             )
+            (results[index],) = graph.run_independently([result])
         return [results[index] for index in range(len(gradients))]
 
     return step
@@ -97,8 +99,8 @@ def test_a_part_that_is_not_this_ranks(hvd, rank, size, place, length, words):
     plan = register(f"wrong.{place}", spec, [[300]], kind="reduce_parts", parts=size)
     attributes = {"plan": plan, "index": 0, "parts": size, "tensor_name": "wrong", **reduction(spec)}
     attributes["place"] = (part_of(rank, size) + place) % size
-    graph = tf.function(
+    wrong = tf.function(
         lambda x: loader.op_library().smddp_reduce_part(gradient=x, shape=[right + length], **attributes)
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match=words):
-        graph(tf.zeros(300))
+        wrong(tf.zeros(300))

@@ -1,8 +1,6 @@
-"""SmddpRunBegins: which graphs get it, and that a run that fails before its collective is not taken for the next one."""
+"""SmddpRunBegins: a run that fails before it has brought its collective is not taken for one that has not begun."""
 
 from __future__ import annotations
-
-import re
 
 import numpy as np
 import pytest
@@ -11,22 +9,8 @@ import tensorflow as tf
 pytestmark = pytest.mark.ranks("2", "2+1")
 
 
-def begins_in(function, *args) -> list[str]:
-    """What the SmddpRunBegins of the graph that runs are about: names of tensors."""
-    from tensorflow.python.eager import context
-
-    context.enable_run_metadata()
-    try:
-        function(*args)
-        metadata = context.export_run_metadata()
-    finally:
-        context.disable_run_metadata()
-    text = str(metadata)
-    return re.findall(r'op: "SmddpRunBegins"', text)
-
-
 def test_a_failure_before_the_collective_ends_the_step_on_all(hvd, rank, size):
-    """Rank 0's run fails before it brings its tensor: the others get an error, and the next run is matched with theirs."""
+    """Rank 0's run brings no tensor: the others get an error, and the next run is matched with theirs."""
 
     @tf.function
     def step(x, ok):

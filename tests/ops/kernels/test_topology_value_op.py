@@ -48,5 +48,5 @@ def test_of_a_set_that_is_none(hvd):
     assert int(value("included", 999)) == -3  # Horovod's number of an unknown set
     with pytest.raises(tf.errors.InvalidArgumentError, match="There is no process set 999"):
         value("size", 999)
-    with pytest.raises(ValueError, match="what"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="colour"):
         value("colour")

@@ -34,9 +34,7 @@ except Exception as error:
 
 
 def run(*late: float, timeout: str):
-    return launch(
-        ["-c", SCRIPT, *map(str, late)], ranks=len(late), timeout=50, env={"SMDDP_START_TIMEOUT": timeout}
-    )
+    return launch(["-c", SCRIPT, *map(str, late)], ranks=len(late), timeout=50, env={"SMDDP_START_TIMEOUT": timeout})
 
 
 def test_ranks_that_come_in_time_begin_together() -> None:
