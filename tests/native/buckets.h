@@ -50,7 +50,7 @@ struct DeviceBucketOf {
   }
   // What the framework reads from now on.
   void Read() {
-    framework.Put( [this] { read = all(); });
+    framework.Put([this] { read = all(); });
   }
 
   QueuedDevice& device;

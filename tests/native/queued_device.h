@@ -108,8 +108,8 @@ class QueuedDevice : public Device {
     }
   }
 
-  bool late = false;  // the work runs in Run only; else also when somebody looks whether it has
-  Status broken;      // of every call from now on
+  bool late = false;           // the work runs in Run only; else also when somebody looks whether it has
+  Status broken;               // of every call from now on
   std::vector<size_t> copied;  // bytes of each copy so far
   std::set<void*> memory;      // not given back
 
@@ -134,10 +134,13 @@ class Framework {
   // Work of its own.
   template <class Work>
   void Put(Work work) {
-    CHECK(device_.Put(stream_, [work] {
-                  work();
-                  return true;
-                }).ok());
+    CHECK(device_
+              .Put(stream_,
+                   [work] {
+                     work();
+                     return true;
+                   })
+              .ok());
   }
 
  private:
@@ -157,8 +160,8 @@ class QueuedGroups : public DeviceGroupLibrary {
     return std::unique_ptr<DeviceGroup>(std::make_unique<Member>(*this, member));
   }
 
-  Status health;            // of all members
-  bool ready = true;        // of all members
+  Status health;              // of all members
+  bool ready = true;          // of all members
   int aborted = 0, gone = 0;  // members
 
  private:

@@ -1,5 +1,4 @@
 #include "collectives/device/device_context.h"
-
 #include "native/buckets.h"
 
 namespace smddp {

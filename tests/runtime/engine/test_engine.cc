@@ -1,9 +1,8 @@
-#include "runtime/engine/engine.h"
-
 #include <atomic>
 #include <chrono>
 
 #include "native/fabrics.h"
+#include "runtime/engine/engine.h"
 
 namespace smddp {
 namespace {

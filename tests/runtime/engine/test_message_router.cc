@@ -125,7 +125,8 @@ TEST_CASE("message router: after a failure only those readers get messages that 
   CHECK(job.always.got.size() == 1);
 }
 
-TEST_CASE("message router: a rank that has left gets nothing, all components hear of it, and one that breaks off fails") {
+TEST_CASE(
+    "message router: a rank that has left gets nothing, all components hear of it, and one that breaks off fails") {
   Job job;
   Goodbye goodbye;
   goodbye.clean = true;

@@ -1,7 +1,6 @@
-#include "runtime/gpu/device_paths.h"
-
 #include "native/buckets.h"
 #include "native/bus.h"
+#include "runtime/gpu/device_paths.h"
 
 namespace smddp {
 namespace {

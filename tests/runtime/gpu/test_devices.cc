@@ -1,9 +1,8 @@
 // Without a plug-in, and with libraries that are none; tests/gpu has one that works.
-#include "runtime/gpu/devices.h"
-
 #include <cstdlib>
 
 #include "native/testing.h"
+#include "runtime/gpu/devices.h"
 
 namespace smddp {
 namespace {

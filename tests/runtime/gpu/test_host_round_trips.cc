@@ -1,8 +1,7 @@
-#include "runtime/gpu/host_round_trips.h"
-
 #include "native/bus.h"
-#include "native/queued_device.h"
 #include "native/members.h"
+#include "native/queued_device.h"
+#include "runtime/gpu/host_round_trips.h"
 
 namespace smddp {
 namespace {
@@ -88,8 +87,8 @@ TEST_CASE("host round trips: tensors in two kinds of memory, or on two GPUs, are
   Request request;
   QueuedDevice other(4);
   Framework there(other);
-  const TensorRef on_gpu = {DType::kFloat32, {100}, request.input.data(), request.input.data(),
-                            request.framework.Begin()};
+  const TensorRef on_gpu = {
+      DType::kFloat32, {100}, request.input.data(), request.input.data(), request.framework.Begin()};
   TensorRef elsewhere = on_gpu, in_host_memory = on_gpu;
   in_host_memory.device = nullptr;
   elsewhere.device = there.Begin();

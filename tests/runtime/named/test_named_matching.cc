@@ -98,7 +98,8 @@ TEST_CASE("named matching: a request is announced, begins with its verdict, and 
   CHECK(rank.named.done() == 1);
 }
 
-TEST_CASE("named matching: requests of one name are answered in their order, and the second one is called a duplicate") {
+TEST_CASE(
+    "named matching: requests of one name are answered in their order, and the second one is called a duplicate") {
   Rank rank;
   const std::string name = NameOn(2);
   for (int i = 0; i < 2; ++i) rank.named.Submit(rank.Request(name));

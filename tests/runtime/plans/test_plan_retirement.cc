@@ -1,8 +1,7 @@
-#include "runtime/plans/plan_retirement.h"
-
 #include "native/bus.h"
-#include "native/ranks.h"
 #include "native/members.h"
+#include "native/ranks.h"
+#include "runtime/plans/plan_retirement.h"
 
 namespace smddp {
 namespace {
@@ -80,8 +79,9 @@ struct Rank {
   NamedMatching named{bus, rounds, requests, coordination};
   DevicePaths device_paths{bus, parts->fabric(), coordination, devices, env};
   PlannedReductions planned{bus, parts->fabric(), env, registry, named, device_paths, verifier};
-  PlanRetirement retirement{bus,    planned, device_paths, coordination.coordinator(),
-                            rounds, [this](KeptArrival kept) { resumed.push_back(std::move(kept)); }};
+  PlanRetirement retirement{bus,          planned,
+                            device_paths, coordination.coordinator(),
+                            rounds,       [this](KeptArrival kept) { resumed.push_back(std::move(kept)); }};
 };
 
 std::vector<std::pair<Kind, int64_t>> One(Kind kind, int64_t steps = 0) { return {{kind, steps}}; }
@@ -169,7 +169,7 @@ TEST_CASE("plan retirement: a program that makes ever more plans keeps the last 
     const int64_t known = session.diagnostics().Stats().plans;
     CHECK(known >= 256);
     CHECK(known <= 775);  // those from number 768 on have been retired, but for the few that are asked about
-    reduce(0);  // forgotten, and announced again
+    reduce(0);            // forgotten, and announced again
     reduce(kPlans - 1);
   });
 }

@@ -1,10 +1,9 @@
-#include "runtime/requests/request_builder.h"
-
 #include <cstring>
 
 #include "core/shape.h"
 #include "native/fabrics.h"
 #include "native/members.h"
+#include "runtime/requests/request_builder.h"
 
 namespace smddp {
 namespace {
@@ -188,9 +187,10 @@ TEST_CASE("request builder: fused requests are one reduction, begun with the old
       request.op = ReduceOp::kSum;
       request.tensors = {Ref(data, {static_cast<int64_t>(data->size())})};
       const int64_t size = static_cast<int64_t>(data->size());
-      requests.push_back(job.builders[rank]->Reduction(
-          RequestKind::kAllreduce, request,
-          [&answers, size](const Status& status) { answers.push_back(std::to_string(size) + " " + status.message()); }));
+      requests.push_back(
+          job.builders[rank]->Reduction(RequestKind::kAllreduce, request, [&answers, size](const Status& status) {
+            answers.push_back(std::to_string(size) + " " + status.message());
+          }));
       requests.back().submitted_ns = 1000 - size;
     }
     fused.push_back(job.builders[rank]->Fused(std::move(requests)));

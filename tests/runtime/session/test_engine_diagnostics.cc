@@ -1,5 +1,3 @@
-#include "runtime/session/engine_diagnostics.h"
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 
 #include "native/members.h"
 #include "native/ranks.h"
+#include "runtime/session/engine_diagnostics.h"
 
 namespace smddp {
 namespace {

@@ -11,8 +11,6 @@ pytestmark = [pytest.mark.launches, pytest.mark.one_process]
 # Each rank sleeps so long, in units of the start timeout, before it comes to `hvd.init()`; 9: never.
 SCRIPT = """
 import os, sys, time
-import mpi4py
-mpi4py.rc.finalize = False
 from mpi4py import MPI
 import smddp_tf as hvd
 late = [float(one) for one in sys.argv[1:]][MPI.COMM_WORLD.rank]

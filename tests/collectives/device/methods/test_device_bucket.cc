@@ -1,5 +1,4 @@
 #include "collectives/device/methods/device_bucket.h"
-
 #include "native/buckets.h"
 
 namespace smddp {
@@ -9,8 +8,7 @@ namespace {
 struct Job {
   Job(const Hosts& hosts, int64_t elements) : fabrics(hosts, /*chunk_bytes=*/1024) {
     for (int rank = 0; rank < fabrics.size(); ++rank) {
-      each.push_back(
-          std::make_unique<DeviceBucketOf>(fabrics.of(rank), device, std::vector<int64_t>{elements - 3, 3}));
+      each.push_back(std::make_unique<DeviceBucketOf>(fabrics.of(rank), device, std::vector<int64_t>{elements - 3, 3}));
       buckets.push_back(std::make_unique<DeviceBucket>(*each.back()->context, Direct(), each.back()->call));
       REQUIRE(buckets.back()->Start(elements).ok());
     }

@@ -1,5 +1,4 @@
 #include "collectives/device/methods/pinned_copy.h"
-
 #include "native/buckets.h"
 
 namespace smddp {

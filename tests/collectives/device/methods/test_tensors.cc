@@ -1,5 +1,4 @@
 #include "collectives/device/methods/tensors.h"
-
 #include "native/buckets.h"
 
 namespace smddp {
