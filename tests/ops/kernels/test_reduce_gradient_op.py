@@ -57,7 +57,9 @@ def test_gradients_of_several_steps(hvd, rank, size, op):
 
 def test_a_plan_of_another_process_is_refused(restartable):
     """It ends the session: what the ranks reduce together is not known."""
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Gradient 0 belongs to a plan that this process does not"):
+    with pytest.raises(
+        tf.errors.FailedPreconditionError, match="Gradient 0 belongs to a plan that this process does not"
+    ):
         gradient_ops("unknown", 987_654, ReduceSpec(Sum), [0])(tf.zeros(300))
 
 

@@ -191,10 +191,10 @@ TEST_CASE("request builder: fused requests are one reduction, begun with the old
           job.builders[rank]->Reduction(RequestKind::kAllreduce, request, [&answers, size](const Status& status) {
             answers.push_back(std::to_string(size) + " " + status.message());
           }));
-      requests.back().submitted_ns = 1000 - size;
+      requests.back().submitted_ns = 1000 + size;
     }
     fused.push_back(job.builders[rank]->Fused(std::move(requests)));
-    CHECK(fused.back().submitted_ns == 300);
+    CHECK(fused.back().submitted_ns == 1040);  // of the second
   }
   Verdict verdict;
   verdict.operation = 8;
