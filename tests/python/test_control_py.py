@@ -78,6 +78,11 @@ def test_plans_that_cannot_be(hvd, arguments, words):
 
 
 def test_places_in_parts(hvd, rank, size):
+    """Ranks of uneven nodes cannot share."""
+    if not core().is_homogeneous():
+        with pytest.raises(ValueError, match=f"same number of ranks on every node. Received: {size} ranks on 2 nodes"):
+            core().places_in_parts(0, size)
+        return
     assert sorted(core().places_in_parts(0, size)) == list(range(size))
     assert core().places_in_parts(0, 1) == [0] * size
     with pytest.raises(ValueError, match=str(size + 5)):

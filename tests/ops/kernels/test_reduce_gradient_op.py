@@ -11,7 +11,7 @@ from smddp_tf.collectives import graph
 from smddp_tf.collectives.reduce_op import Average, ReduceSpec, Sum
 from tests.support.raw_ops import reduction
 
-pytestmark = pytest.mark.ranks("2", "2+1")
+pytestmark = pytest.mark.ranks("2", "2+2")
 
 SHAPES = [[300], [2, 5], [], [40, 50]]
 
