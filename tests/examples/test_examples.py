@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mpirun import ROOT, launch
+from tests.support.mpirun import NOTHING_LEFT_OUT, ROOT, launch
 from tests.variants import FULL, full
 
 pytestmark = pytest.mark.launches
@@ -56,7 +56,7 @@ def run(example: str, ranks: int | None, folder: Path, *more: str, env: Mapping[
     arguments = [ROOT / "examples" / example, *SHORT.get(example, []), *more]
     if example.startswith("02"):
         arguments += ["--checkpoint", folder / "digits.keras"]
-    return launch(arguments, ranks, timeout=240, env=env).check().output
+    return launch(arguments, ranks, timeout=240, env={**NOTHING_LEFT_OUT, **(env or {})}).check().output
 
 
 # The digits run on 3 ranks, and the one about memory twice, below.
@@ -153,7 +153,7 @@ def test_digits_on_3_ranks(tmp_path: Path) -> None:
     """
     checkpoint = tmp_path / "digits.keras"
     example = ROOT / "examples" / "02_keras_digits.py"
-    output = launch([example, "--checkpoint", checkpoint], 3, timeout=300).check().output
+    output = launch([example, "--checkpoint", checkpoint], 3, timeout=300, env=NOTHING_LEFT_OUT).check().output
     assert "equal weights on all 3 rank(s)" in output
     assert float(output.split("test accuracy: ")[1].split()[0]) >= 0.97
     launch(["-c", LOAD_IN_PLAIN_KERAS, checkpoint], None, timeout=90).check()
