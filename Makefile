@@ -28,7 +28,7 @@ PYTEST = $(BIN)/python -m pytest --durations=10
 GPU_TESTED := build/.gpu-tested
 GPU_SOURCES = $(shell find tf_ops tests/bindings tests/inproc tests/fake_gpu tests/gpu benchmarks/gpu -type f -not -path '*/__pycache__/*')
 
-.PHONY: help setup build demo wheel wheel-matrix docs docs-serve clients test test-full test-gpu test-engine test-one-process test-lab test-faults test-random test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-simulate bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops test-sagemaker release-check lint format clean
+.PHONY: help setup build demo wheel wheel-matrix docs docs-serve clients test test-full test-gpu test-engine test-one-process test-suites test-jobs test-lab test-faults test-random test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-simulate bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops test-sagemaker release-check lint format clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -92,16 +92,21 @@ wheel:  ## Build the wheel that is installed without a compiler, for all TensorF
 wheel-matrix:  ## Install it beside every TensorFlow and run it (10 minutes; ARGS="2.16 mpich", ARGS=--update-docs)
 	@$(PYTHON) tools/wheel_matrix.py $(ARGS)
 
-test: build  ## All tests, in the quick form (half an hour on 2 cores); those of GPUs when the native sources changed
-	@$(if $(ARGS),$(PYTEST) $(ARGS),$(MAKE) -s -j2 --output-sync test-engine test-one-process)
-	@$(if $(ARGS),,$(PYTEST) -m 'launches and not one_process')
-	@$(if $(ARGS),,$(MAKE) -s $(GPU_TESTED))
+# Two at a time; what a target prints comes when it ends. Those of one core first: they are told soon.
+TEST_PARTS := test-engine test-one-process test-suites test-jobs
+test: build  ## All tests, in the quick form (less than half an hour on 2 cores); those of GPUs when the native sources changed
+	@$(if $(ARGS),$(PYTEST) $(ARGS),$(MAKE) -s -j2 --output-sync $(TEST_PARTS) $(GPU_TESTED))
 
 # Each of these two keeps one core busy.
 test-engine:
 	@$(PYTEST) -m 'not launches and not one_process'
 test-one-process:
 	@$(PYTEST) -m one_process
+# Each of these two starts jobs of several ranks, which leave cores idle where they wait for each other.
+test-suites:
+	@$(PYTEST) -m 'launches and not one_process' tests/test_rank_suites.py
+test-jobs:
+	@$(PYTEST) -m 'launches and not one_process' --ignore=tests/test_rank_suites.py
 
 test-full: build  ## All tests with the full matrix of sizes, types, ranks and options
 	@SMDDP_TEST_FULL=1 $(PYTEST) $(ARGS)

@@ -10,39 +10,9 @@ import smddp_tf.keras as hvk
 from smddp_tf import sdp
 from tests.support.refused import refused
 
-pytestmark = pytest.mark.ranks("2")
+pytestmark = [pytest.mark.ranks("2"), pytest.mark.usefixtures("nothing_was_sent")]
 
 v1 = tf.compat.v1
-
-
-@pytest.fixture(params=["eager", "graph", "session"])
-def run(request):
-    """Calls a function without arguments: directly, in a `tf.function`, or in a graph of TensorFlow 1."""
-
-    def in_session(function):
-        with tf.Graph().as_default():
-            function()
-
-    return {"eager": lambda f: f(), "graph": lambda f: tf.function(lambda: [f(), 0][1:])(), "session": in_session}[
-        request.param
-    ]
-
-
-@pytest.fixture(scope="module")
-def dynamic(hvd, size):
-    if size == 1:
-        pytest.skip("one rank has no parts")
-    hvd.shutdown()
-    hvd.init(process_sets="dynamic")
-    yield hvd
-    hvd.shutdown()
-    hvd.init()
-
-
-@pytest.fixture(autouse=True)
-def nothing_was_sent(hvd, size):
-    yield
-    assert float(hvd.allreduce(tf.constant(1.0), op=hvd.Sum, name="afterwards")) == size
 
 
 VARIABLE = tf.Variable([1.0, 1.0])
@@ -72,29 +42,30 @@ WITHOUT_SETS = {
 
 
 @pytest.mark.parametrize("wrong", ["0", None, 0.0, [0], True, {}], ids=repr)
-def test_roots_of_a_wrong_type(hvd, run, wrong):
+def test_roots_of_a_wrong_type(hvd, run_in, wrong):
     for name, call in {**OF_ROOTS, **WITHOUT_SETS}.items():
         words = "`root_rank` must be an integer, the number of a rank. Received: root_rank="
-        inside = run if name in OF_ROOTS else (lambda function: function())
+        inside = run_in if name in OF_ROOTS else (lambda function: function())
         refused(name, words, lambda call=call, inside=inside: inside(lambda: call(hvd, wrong)))
 
 
-def test_roots_that_do_not_exist(hvd, size, run):
+def test_roots_that_do_not_exist(hvd, size, run_in):
     for wrong in (size, -1, 10**12):
         for name, call in {**OF_ROOTS, **WITHOUT_SETS}.items():
             words = f"`root_rank` must be from 0 to {size - 1}. Received: root_rank={wrong}"
-            inside = run if name in OF_ROOTS else (lambda function: function())
+            inside = run_in if name in OF_ROOTS else (lambda function: function())
             refused(name, words, lambda call=call, inside=inside, wrong=wrong: inside(lambda: call(hvd, wrong)))
 
 
-def test_roots_outside_of_a_process_set(dynamic, rank, size, run):
+@pytest.mark.usefixtures("several_ranks")
+def test_roots_outside_of_a_process_set(dynamic, rank, size, run_in):
     last = dynamic.add_process_set([size - 1])
     try:
         for call in OF_ROOTS.values():
             with pytest.raises(ValueError, match="`root_rank` must be a rank of the process set.*root_rank=0"):
-                run(lambda call=call: call(dynamic, 0, process_set=last))
+                run_in(lambda call=call: call(dynamic, 0, process_set=last))
             if rank == size - 1:
-                run(lambda call=call: call(dynamic, size - 1, process_set=last))
+                run_in(lambda call=call: call(dynamic, size - 1, process_set=last))
     finally:
         dynamic.remove_process_set(last)
 

@@ -13,6 +13,7 @@ import smddp_tf.keras as hvk
 from tests.data.probed_fit import Batches, Probe, seen_in_fit
 from tests.support.dealt_data import ITEMS, dealt
 from tests.support.keras_training import dense_model, distance, flat_weights
+from tests.variants import in_full
 
 pytestmark = pytest.mark.ranks("2")
 
@@ -63,7 +64,7 @@ def orders_of_one_process(data, kind):
     return [order for epochs in (3, 2) for order in seen_in_fit(alone, epochs=epochs, wrap=lambda plain: plain)]
 
 
-@pytest.mark.parametrize("kind", PARTS)
+@pytest.mark.parametrize("kind", ["PyDataset", "tf.data", *in_full("arrays")])  # arrays: below
 def test_epochs_of_fit_add_up_whatever_one_rank_looks_at(hvd, rank, size, mpi, kind):
     """Before, in and after a `fit`; the orders are those that one process has, epoch by epoch, over two fits."""
     if ITEMS % size:

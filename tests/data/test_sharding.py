@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.dealt_data import ITEMS, dealt, looks, numbers, of_unknown_length, padded
+from tests.variants import combined
 
 pytestmark = pytest.mark.ranks("2")
 
@@ -48,8 +49,7 @@ def test_without_end(hvd, rank, size):
     assert numbers(part.take(5)) == [(rank + i * size) % 3 for i in range(5)]
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["known length", "unknown length"])
-@pytest.mark.parametrize("even", ["pad", "drop", None])
+@pytest.mark.parametrize(("known", "even"), combined([True, False], ["pad", "drop", None]))
 def test_one_permutation_for_all_ranks(hvd, rank, size, mpi, known, even):
     """Another one in each epoch; the global seed, other on every rank, and an epoch cut short do not matter."""
     tf.random.set_seed(100 + rank)
@@ -66,8 +66,7 @@ def test_one_permutation_for_all_ranks(hvd, rank, size, mpi, known, even):
     assert len({tuple(order) for order in orders}) == 3
 
 
-@pytest.mark.parametrize("even", ["pad", "drop", None])
-@pytest.mark.parametrize("how", ["one element", "some", "all"])
+@pytest.mark.parametrize(("even", "how"), combined(["pad", "drop", None], ["one element", "some", "all"]))
 def test_every_epoch_adds_up_whatever_one_rank_looks_at(hvd, rank, size, mpi, how, even):
     part = hvd.data.shard(tf.data.Dataset.range(ITEMS), shuffle=True, even=even)
     orders = []

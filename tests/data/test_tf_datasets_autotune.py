@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
+from tests.variants import combined
 
 pytestmark = pytest.mark.ranks("2")
 
@@ -52,8 +53,7 @@ def iterated_in(method, monkeypatch, data) -> list[tf.data.Dataset]:
     return found
 
 
-@pytest.mark.parametrize("method", ["fit", "evaluate"])
-@pytest.mark.parametrize("kind", DATA)
+@pytest.mark.parametrize(("method", "kind"), combined(["fit", "evaluate"], list(DATA)))
 def test_what_keras_iterates_over(hvd, size, monkeypatch, method, kind):
     expected = {"on": True, "off": False}.get(kind, False if size > 1 else None)
     assert enabled_in(method, monkeypatch, DATA[kind]()) == [expected]

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tests.docs.console import PAGES, Shown, commands_of, problem_of
+from tests.examples.benchmark_output import check_rates
 from tests.support.mpirun import launch
 
 pytestmark = pytest.mark.launches
@@ -67,5 +68,7 @@ def test_the_output_shown_is_what_is_printed(shown: Shown) -> None:
     assert program == "smddprun", "a command whose output is shown must be one that this test can run"
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])  # `python` is that of the environment
     job = launch(["-m", "smddp_tf.run", *arguments], None, timeout=120, env={"PATH": path})
-    printed = job.check().output.splitlines()
-    assert not set(stable(shown.output)) - set(stable(printed))
+    printed = job.check().output
+    assert not set(stable(shown.output)) - set(stable(printed.splitlines()))
+    if "examples/benchmark.py" in arguments:
+        check_rates(printed, "mlp")

@@ -1,6 +1,6 @@
 """Every example runs to its end. An example exits with an error when its own check fails.
 
-Each of them runs under mpirun, the first also alone. With SMDDP_TEST_FULL all run alone and with all their options.
+Each of them runs under mpirun, the first alone. With SMDDP_TEST_FULL all run alone and with all their options.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mpirun import ROOT, launch
-from tests.variants import FULL, full
+from tests.examples.benchmark_output import check_rates
+from tests.support.mpirun import NOTHING_LEFT_OUT, ROOT, launch
+from tests.variants import FULL, full, in_full
 
 pytestmark = pytest.mark.launches
 
@@ -56,11 +57,11 @@ def run(example: str, ranks: int | None, folder: Path, *more: str, env: Mapping[
     arguments = [ROOT / "examples" / example, *SHORT.get(example, []), *more]
     if example.startswith("02"):
         arguments += ["--checkpoint", folder / "digits.keras"]
-    return launch(arguments, ranks, timeout=240, env=env).check().output
+    return launch(arguments, ranks, timeout=240, env={**NOTHING_LEFT_OUT, **(env or {})}).check().output
 
 
-# The digits run on 3 ranks, and the one about memory twice, below.
-QUICK = {(example, 2) for example in EXAMPLES if not example.startswith(("02", "08"))} | {(EXAMPLES[0], None)}
+# On 2 ranks: the first in tests/docs/test_console_blocks.py. Below: the digits on 3, and the one about memory twice.
+QUICK = {(example, 2) for example in EXAMPLES if not example.startswith(("01", "02", "08"))} | {(EXAMPLES[0], None)}
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_activations_computed_again_take_less_memory(tmp_path: Path) -> None:
     assert float(same_loss) == pytest.approx(float(loss), rel=1e-4)
 
 
-@pytest.mark.parametrize("ranks", [None, 2], ids=["alone", "2 ranks"])
+@pytest.mark.parametrize("ranks", [2, *in_full(None)])
 def test_the_script_of_the_readme(ranks: int | None, tmp_path: Path) -> None:
     script = ROOT / "examples" / "train.py"
     output = launch(["-c", IN_A_FOLDER, script, tmp_path], ranks, timeout=120).check().output
@@ -124,20 +125,12 @@ BENCHMARKS = {
 }
 
 
-@pytest.mark.parametrize("model", ["mlp", pytest.param("encoder", marks=full), pytest.param("resnet50", marks=full)])
+@full  # the MLP also in tests/docs/test_console_blocks.py
+@pytest.mark.parametrize("model", BENCHMARKS)
 def test_benchmark(model: str) -> None:
     arguments = ["--model", model, "--baseline", *BENCHMARKS[model]]
     output = launch([ROOT / "examples" / "benchmark.py", *arguments], 2, timeout=240).check().output
-    found = re.search(rf"{model}, 2 rank\(s\) of \d: (\S+) (samples|images)/s", output)
-    spread = re.search(r"10 % below (\S+), 10 % above (\S+) ", output)
-    alone = re.search(r"one rank alone: (\S+) \w+/s; efficiency (\S+)%", output)
-    assert found, output
-    assert spread, output
-    assert alone, output
-    rate, low, high = float(found[1]), float(spread[1]), float(spread[2])
-    assert 0 < low <= rate <= high
-    assert float(alone[2]) == pytest.approx(100 * rate / (2 * float(alone[1])), rel=0.01)
-    assert "ranks      2 on 1 node(s)" in output
+    check_rates(output, model)
 
 
 @full
@@ -153,7 +146,7 @@ def test_digits_on_3_ranks(tmp_path: Path) -> None:
     """
     checkpoint = tmp_path / "digits.keras"
     example = ROOT / "examples" / "02_keras_digits.py"
-    output = launch([example, "--checkpoint", checkpoint], 3, timeout=300).check().output
+    output = launch([example, "--checkpoint", checkpoint], 3, timeout=300, env=NOTHING_LEFT_OUT).check().output
     assert "equal weights on all 3 rank(s)" in output
     assert float(output.split("test accuracy: ")[1].split()[0]) >= 0.97
     launch(["-c", LOAD_IN_PLAIN_KERAS, checkpoint], None, timeout=90).check()

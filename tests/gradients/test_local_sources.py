@@ -12,6 +12,7 @@ import tensorflow as tf
 import smddp_tf.keras as hvk
 from tests.support.keras_training import skip_jit
 from tests.support.uneven_data import BATCH, batches_of, data_of
+from tests.variants import combined, in_full
 
 pytestmark = pytest.mark.ranks("2")
 
@@ -50,8 +51,7 @@ def check(got, expected) -> None:
         np.testing.assert_allclose(tf.convert_to_tensor(one), wanted, rtol=1e-6)
 
 
-@pytest.mark.parametrize("how", ["eager", "function", "compiled"])
-@pytest.mark.parametrize("sparse_as_dense", [False, True])
+@pytest.mark.parametrize(("how", "sparse_as_dense"), combined(["eager", "function", "compiled"], [False, True]))
 def test_tape(hvd, rank, size, how, sparse_as_dense):
     skip_jit(how == "compiled", size)
     variables = Variables(rank, size)
@@ -130,7 +130,7 @@ def test_layers(hvd, rank, size):
     assert hvd.allgather_object(weights) == [weights] * size
 
 
-@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("passes", [2, *in_full(1)])
 def test_fit_with_uneven_data(hvd, rank, size, passes):
     """Ranks run out of data at different times; the common layer stays equal everywhere."""
     if size == 1:

@@ -11,17 +11,11 @@ import smddp_tf.keras as hvk
 from smddp_tf.gradients import reduced_once
 from tests.native_module import core
 from tests.support.keras_training import dense_model, flat_weights
-from tests.variants import in_full
+from tests.variants import combined, in_full
 
-pytestmark = pytest.mark.ranks("2")
+pytestmark = [pytest.mark.ranks("2"), pytest.mark.usefixtures("several_ranks")]
 
 MESSAGE = "would be reduced again.*the variable '.*kernel'"
-
-
-@pytest.fixture(autouse=True)
-def _ranks(size):
-    if size == 1:
-        pytest.skip("reducing twice is harmless on one rank")
 
 
 def data(rank: int):
@@ -49,15 +43,15 @@ ARITHMETIC = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "arithmetic"),
-    [
-        *(("plain", each) for each in ARITHMETIC),
-        *((each, "clip_by_norm") for each in ("xla", *in_full("scaled", "accumulating"))),
-    ],
-)
-@pytest.mark.parametrize("op", [hvk.Average, hvk.Sum], ids=["average", "sum"])
-def test_in_a_graph(hvd, rank, mpi, kind, arithmetic, op):
+WAYS = [
+    *(("plain", each) for each in ARITHMETIC),
+    *((each, "clip_by_norm") for each in ("xla", *in_full("scaled", "accumulating"))),
+]
+
+
+@pytest.mark.parametrize(("way", "op"), combined(WAYS, [hvk.Average, hvk.Sum]))
+def test_in_a_graph(hvd, rank, mpi, way, op):
+    kind, arithmetic = way
     model, other = dense_model(), dense_model()
     optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2 if kind == "accumulating" else None)
     optimizer = hvk.DistributedOptimizer(optimizer, op=op)

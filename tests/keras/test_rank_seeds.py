@@ -11,6 +11,7 @@ import smddp_tf.keras as hvk
 from smddp_tf.elastic import TensorFlowKerasState
 from smddp_tf.keras import rank_seeds
 from tests.support.keras_training import flat_weights
+from tests.variants import combined
 
 pytestmark = pytest.mark.ranks("2")
 
@@ -64,8 +65,7 @@ def states(model) -> np.ndarray:
     return np.stack(found)
 
 
-@pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("seed", ["one seed", "a seed of each rank"])
+@pytest.mark.parametrize(("name", "seed"), combined(list(LAYERS), ["one seed", "a seed of each rank"]))
 def test_ranks_draw_differently_after_a_broadcast(hvd, rank, size, mpi, name, seed):
     """With a broadcast or (for ranks of one seed) without, once or twice: the same numbers, other ones on each rank."""
     keras.utils.set_random_seed(5 if seed == "one seed" else 100 + rank)

@@ -15,7 +15,7 @@ from smddp_tf.keras.roles import active_ranks, running
 from tests.native_module import core
 from tests.support.distributed_keras import distributed
 from tests.support.keras_training import distance, flat_weights
-from tests.variants import in_full
+from tests.variants import combined, in_full
 
 pytestmark = pytest.mark.ranks("2")
 
@@ -68,13 +68,16 @@ def check_against_one_process(hvd, rank, split, x, mask=None, tolerance=1e-5, gr
         assert distance(moving, whole) < tolerance
 
 
-@pytest.mark.parametrize(
-    ("shape", "arguments"),
-    [((5,), {}), ((3, 4, 2), {"momentum": 0.7, "epsilon": 0.1}), ((3, 4, 5), {"axis": 1})],
-    ids=["dense", "images", "channels first"],
-)
-@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
-def test_forward_and_backward(hvd, rank, size, shape, arguments, graph):
+INPUTS = {
+    "dense": ((5,), {}),
+    "images": ((3, 4, 2), {"momentum": 0.7, "epsilon": 0.1}),
+    "channels first": ((3, 4, 5), {"axis": 1}),
+}
+
+
+@pytest.mark.parametrize(("kind", "graph"), combined(list(INPUTS), [False, True]))
+def test_forward_and_backward(hvd, rank, size, kind, graph):
+    shape, arguments = INPUTS[kind]
     check_against_one_process(hvd, rank, size, values(size, shape), graph=graph, **arguments)
 
 
@@ -229,7 +232,7 @@ def test_ranks_that_run_out_of_data_keep_the_statistics_of_all(hvd, rank, size, 
     assert all(np.array_equal(theirs, everybody[0]) for theirs in everybody)
 
 
-@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("passes", [2, *in_full(1)])
 def test_ranks_of_unequal_weight_learn_as_one_process(hvd, rank, size, passes):
     """Rank 0 has 4 batches and the others 2: statistics, and their gradients, are those of the batches that exist."""
     x, y = data(size)
@@ -247,7 +250,7 @@ def test_ranks_of_unequal_weight_learn_as_one_process(hvd, rank, size, passes):
     assert distance(flat_weights(got), flat_weights(expected)) < 1e-5
 
 
-@pytest.mark.parametrize("passes", [None, 2])
+@pytest.mark.parametrize("passes", [2, *in_full(None)])
 def test_rows_that_ranks_do_not_divide_count_as_in_one_process(hvd, size, passes):
     """Under `keras.distribution`: a batch of 2 R - 1 rows, then one of 1."""
     x, y = (array[: 2 * size] for array in data(size))

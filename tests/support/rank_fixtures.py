@@ -47,6 +47,13 @@ def mpi() -> Iterator[MPI.Comm]:
 
 
 @pytest.fixture
+def several_ranks(size: int) -> None:
+    """Leaves out a test whose subject is that ranks differ."""
+    if size == 1:
+        pytest.skip("one rank does not differ from others")
+
+
+@pytest.fixture
 def shared_folder(hvd: ModuleType, tmp_path: Path) -> Path:
     """Rank 0's `tmp_path`, on all ranks."""
     return Path(hvd.broadcast_object(str(tmp_path), name="shared_folder"))
@@ -85,6 +92,30 @@ def run(request: pytest.FixtureRequest) -> Callable[..., Any]:
     import tensorflow as tf
 
     return lambda function, *args: (function if request.param == "eager" else tf.function(function))(*args)
+
+
+@pytest.fixture(params=["eager", "graph", "session"])
+def run_in(request: pytest.FixtureRequest) -> Callable[[Callable[[], object]], object]:
+    """Calls a function without arguments: directly, in a `tf.function`, or in a graph of TensorFlow 1."""
+    import tensorflow as tf
+
+    def in_session(function: Callable[[], object]) -> None:
+        with tf.Graph().as_default():
+            function()
+
+    def in_graph(function: Callable[[], object]) -> object:
+        return tf.function(lambda: [function(), 0][1:])()
+
+    return {"eager": lambda function: function(), "graph": in_graph, "session": in_session}[request.param]
+
+
+@pytest.fixture
+def nothing_was_sent(hvd: ModuleType, size: int) -> Iterator[None]:
+    """Fails a test after which the ranks are not at the same place."""
+    import tensorflow as tf
+
+    yield
+    assert float(hvd.allreduce(tf.constant(1.0), op=hvd.Sum, name="afterwards")) == size
 
 
 @pytest.fixture(params=["world", "node", 2])

@@ -17,43 +17,13 @@ from smddp_tf.sdp import keras as sdp_keras
 from tests.support.refused import refused
 from tests.variants import in_full
 
-pytestmark = pytest.mark.ranks("2")
+pytestmark = [pytest.mark.ranks("2"), pytest.mark.usefixtures("nothing_was_sent")]
 
 v1 = tf.compat.v1
 
 
-@pytest.fixture(params=["eager", "graph", "session"])
-def run(request):
-    """Calls a function without arguments: directly, in a `tf.function`, or in a graph of TensorFlow 1."""
-
-    def in_session(function):
-        with tf.Graph().as_default():
-            function()
-
-    return {"eager": lambda f: f(), "graph": lambda f: tf.function(lambda: [f(), 0][1:])(), "session": in_session}[
-        request.param
-    ]
-
-
 def slices() -> tf.IndexedSlices:
     return tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]), tf.constant([2, 2]))
-
-
-@pytest.fixture(scope="module")
-def dynamic(hvd, size):
-    if size == 1:
-        pytest.skip("one rank has no parts")
-    hvd.shutdown()
-    hvd.init(process_sets="dynamic")
-    yield hvd
-    hvd.shutdown()
-    hvd.init()
-
-
-@pytest.fixture(autouse=True)
-def nothing_was_sent(hvd, size):
-    yield
-    assert float(hvd.allreduce(tf.constant(1.0), op=hvd.Sum, name="afterwards")) == size
 
 
 # --- process sets ---
@@ -116,25 +86,26 @@ def stale(hvd, which: str):
     return other
 
 
+@pytest.mark.usefixtures("several_ranks")
 @pytest.mark.parametrize(
     "which",
     ["never added", "pickled and removed", *in_full("unknown number", "removed", "copied and removed")],
 )
-def test_unknown_process_sets(dynamic, run, which):
+def test_unknown_process_sets(dynamic, run_in, which):
     process_set = stale(dynamic, which)
     for name, call in OF_SETS.items():
         refused(
             name,
             "`process_set` is not in use|There is no process set",
-            lambda call=call: run(lambda: call(dynamic, process_set=process_set)),
+            lambda call=call: run_in(lambda: call(dynamic, process_set=process_set)),
         )
 
 
-def test_process_sets_that_are_none(hvd, run):
+def test_process_sets_that_are_none(hvd, run_in):
     for wrong in ([0], 0, 999, None, "0"):
         for call in OF_SETS.values():
             with pytest.raises(TypeError, match="`process_set` must be an `hvd.ProcessSet`"):
-                run(lambda call=call, wrong=wrong: call(hvd, process_set=wrong))
+                run_in(lambda call=call, wrong=wrong: call(hvd, process_set=wrong))
 
 
 def test_numbers_of_process_sets(hvd, size):

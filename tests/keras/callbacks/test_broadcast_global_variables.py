@@ -12,13 +12,14 @@ import pytest
 import smddp_tf.keras as hvk
 from tests.support.callback_models import ROWS, AtFirstBatch, fit, model_of_rank
 from tests.support.keras_training import same_on_all_ranks
+from tests.variants import combined, in_full
 
 pytestmark = pytest.mark.ranks("2")
 
 callbacks = hvk.callbacks
 
 
-@pytest.mark.parametrize("root", ["first", "last"])
+@pytest.mark.parametrize("root", ["last", *in_full("first")])
 def test_a_built_model_is_equal_before_its_first_batch(hvd, rank, size, mpi, root):
     root_rank = 0 if root == "first" else size - 1
     model = model_of_rank(rank)
@@ -48,7 +49,7 @@ def test_the_optimizer_of_the_root_is_copied(hvd, rank, size, mpi):
     assert float(optimizer.learning_rate.numpy()) == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("who_is_built", ["nobody", "rank 0", "all but rank 0"])
+@pytest.mark.parametrize("who_is_built", ["rank 0", "all but rank 0", *in_full("nobody")])
 def test_an_unbuilt_model_is_equal_after_its_first_batch(hvd, rank, size, mpi, who_is_built):
     built = {"nobody": False, "rank 0": rank == 0, "all but rank 0": rank > 0}[who_is_built]
     model = model_of_rank(rank, built)
@@ -65,8 +66,7 @@ def test_an_unbuilt_model_is_equal_after_its_first_batch(hvd, rank, size, mpi, w
     assert same_on_all_ranks(mpi, [variable.numpy() for variable in model.trainable_variables])
 
 
-@pytest.mark.parametrize("scaled", [False, True])
-@pytest.mark.parametrize("calls", [1, 2])
+@pytest.mark.parametrize(("scaled", "calls"), combined([False, True], [1, 2]))
 def test_what_ranks_have_accumulated_stays(hvd, rank, size, mpi, scaled, calls):
     """Weights are sent after a first batch that builds the model, and by a second `fit`: sums of gradients are not."""
     x = np.linspace(-1, 1, 6 * size).reshape(2 * size, 3) ** 3
@@ -112,7 +112,7 @@ def test_variables_that_stay_local(hvd, rank, size, mpi):
     assert same_on_all_ranks(mpi, recorder.seen)
 
 
-@pytest.mark.parametrize("how", ["subclass", "instance"])
+@pytest.mark.parametrize("how", ["subclass", *in_full("instance")])
 def test_variables_registered_when_the_first_batch_ends(hvd, rank, size, mpi, how):
     """As distributed-embeddings does it: with Horovod nothing has been sent by then."""
     model = model_of_rank(rank)

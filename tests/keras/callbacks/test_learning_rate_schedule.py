@@ -9,12 +9,12 @@ import pytest
 import smddp_tf.keras as hvk
 from tests.keras.callbacks.learning_rates import STEPS_PER_EPOCH, fit
 from tests.support.one_weight import one_weight_model
+from tests.variants import combined, in_full
 
 pytestmark = pytest.mark.ranks("2")
 
 
-@pytest.mark.parametrize("order", ["before", "after"])
-@pytest.mark.parametrize("wrapped", [True, False])
+@pytest.mark.parametrize(("order", "wrapped"), combined(["before", "after"], [True, False]))
 def test_the_rate_has_one_name_in_the_logs(hvd, rank, order, wrapped):
     """That of Keras 3, on all ranks, where a callback of Keras writes it; if only on one rank, with our optimizer."""
 
@@ -28,7 +28,7 @@ def test_the_rate_has_one_name_in_the_logs(hvd, rank, order, wrapped):
     assert names(*ours) == ["loss", "lr"]
 
 
-@pytest.mark.parametrize("wrapped", [True, False])
+@pytest.mark.parametrize("wrapped", [True, *in_full(False)])
 def test_resumed_without_initial_lr(hvd, size, wrapped):
     """Refused where the rate may be multiplied twice, and not after the callback's span or with a new optimizer."""
 

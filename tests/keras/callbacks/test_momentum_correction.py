@@ -9,7 +9,7 @@ import pytest
 import smddp_tf.keras as hvk
 from tests.keras.callbacks.learning_rates import fit
 from tests.support.one_weight import X, Y
-from tests.variants import in_full
+from tests.variants import combined, in_full
 
 pytestmark = pytest.mark.ranks("2")
 
@@ -39,8 +39,9 @@ def rmsprop_form_nine(rates, momentum: float, rho: float = 0.9, epsilon: float =
     return w
 
 
-@pytest.mark.parametrize("around", ["nothing", *in_full("reduction"), "reduction and loss scale"])
-@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize(
+    ("around", "nesterov"), combined(["nothing", "reduction and loss scale", *in_full("reduction")], [False, True])
+)
 def test_momentum_correction_of_sgd_agrees_with_the_closed_form(hvd, nesterov, around):
     optimizer = keras.optimizers.SGD(0.02, momentum=0.9, nesterov=nesterov)
     if around == "reduction and loss scale":

@@ -8,6 +8,7 @@ import pytest
 
 import smddp_tf.keras as hvk
 from tests.support.keras_training import dense_data, dense_model, distance, flat_weights, part_of
+from tests.variants import in_full
 
 pytestmark = pytest.mark.ranks("2")
 
@@ -50,7 +51,7 @@ def test_only_rank_zero_writes(hvd, rank, size, tmp_path, kind):
     assert path.exists() == (rank == 0)
 
 
-@pytest.mark.parametrize("save_freq", ["epoch", 2])
+@pytest.mark.parametrize("save_freq", [2, *in_full("epoch")])
 def test_all_ranks_go_on_where_rank_zero_was_interrupted(hvd, rank, size, mpi, tmp_path, save_freq):
     """The folders differ, so that no other rank finds a backup; a restarted rank has other weights at first.
 

@@ -18,13 +18,7 @@ from tests.support.uneven_data import (
     train_jointly,
 )
 
-pytestmark = pytest.mark.ranks("2", "2+1")
-
-
-@pytest.fixture(autouse=True)
-def _ranks(size):
-    if size == 1:
-        pytest.skip("one rank cannot be uneven")
+pytestmark = [pytest.mark.ranks("2", "2+1"), pytest.mark.usefixtures("several_ranks")]
 
 
 def test_a_rank_without_any_data(hvd, rank, size, mpi):

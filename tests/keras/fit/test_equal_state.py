@@ -13,14 +13,9 @@ import smddp_tf.keras as hvk
 from tests.keras.fit import diverging
 from tests.keras.fit.diverging import compiled, fit
 from tests.support.keras_training import same_on_all_ranks
+from tests.variants import combined
 
-pytestmark = pytest.mark.ranks("2")
-
-
-@pytest.fixture(autouse=True)
-def _ranks(size):
-    if size == 1:
-        pytest.skip("one rank cannot diverge")
+pytestmark = [pytest.mark.ranks("2"), pytest.mark.usefixtures("several_ranks")]
 
 
 class StopAtEpoch(keras.callbacks.Callback):
@@ -59,16 +54,16 @@ class OtherWeights(keras.callbacks.Callback):
         self.model.set_weights([weight + 1 for weight in self.model.get_weights()])
 
 
-@pytest.mark.parametrize(
-    ("callback", "what"),
-    [
-        (lambda: keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (epoch + 1)), "began an epoch with .*rates"),
-        (RateOfBatches, "ended an epoch with different weights"),
-        (OtherWeights, "ended an epoch with different weights"),
-    ],
-)
-@pytest.mark.parametrize("holder", ["first", "last"])
-def test_what_a_callback_of_one_rank_sets_before_a_step(hvd, rank, size, mpi, callback, what, holder):
+CALLBACKS = [
+    (lambda: keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (epoch + 1)), "began an epoch with .*rates"),
+    (RateOfBatches, "ended an epoch with different weights"),
+    (OtherWeights, "ended an epoch with different weights"),
+]
+
+
+@pytest.mark.parametrize(("setter", "holder"), combined(CALLBACKS, ["first", "last"]))
+def test_what_a_callback_of_one_rank_sets_before_a_step(hvd, rank, size, mpi, setter, holder):
+    callback, what = setter
     model = compiled(keras.optimizers.SGD(0.01, momentum=0.9))
     callbacks = [callback()] if rank == (0 if holder == "first" else size - 1) else []
     with warnings.catch_warnings(record=True) as caught:

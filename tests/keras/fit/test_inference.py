@@ -15,12 +15,12 @@ from tests.support.distributed_keras import (
     same_on_all,
     samples,
 )
+from tests.variants import combined
 
 pytestmark = pytest.mark.ranks("2")
 
 
-@pytest.mark.parametrize("kind", ["arrays", "tf.data", "PyDataset"])
-@pytest.mark.parametrize("rows", [70, 2])
+@pytest.mark.parametrize(("kind", "rows"), combined(["arrays", "tf.data", "PyDataset"], [70, 2]))
 def test_evaluate_and_predict_are_those_of_one_process(hvd, mpi, kind, rows):
     x, y = samples(rows)
     alone = model("sgd")

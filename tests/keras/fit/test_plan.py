@@ -11,6 +11,7 @@ import tensorflow as tf
 import smddp_tf.keras as hvk
 from tests.support.distributed_keras import distributed
 from tests.support.keras_training import dense_data, dense_model, part_of
+from tests.variants import in_full
 
 pytestmark = pytest.mark.ranks("2")
 
@@ -29,14 +30,14 @@ def rows_of(rank: int, size: int) -> tuple:
     return tuple(part_of(array, rank, size) for array in dense_data(size, 4))
 
 
-@pytest.mark.parametrize("verbose", ["auto", 1, 2])
+@pytest.mark.parametrize("verbose", [1, *in_full("auto", 2)])
 def test_only_rank_zero_shows_progress(hvd, rank, size, capsys, verbose):
     x, y = rows_of(rank, size)
     wrapped().fit(x, y, batch_size=4, verbose=verbose)
     assert ("loss" in capsys.readouterr().out) == (rank == 0)
 
 
-@pytest.mark.parametrize("verbose", ["auto", 1, 2])
+@pytest.mark.parametrize("verbose", ["auto", 2, *in_full(1)])
 def test_only_rank_zero_shows_progress_under_a_distribution(hvd, rank, capsys, verbose):
     x, y = dense_data(2, 4)
     with distributed():

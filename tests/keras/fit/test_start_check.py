@@ -11,13 +11,7 @@ import smddp_tf.keras as hvk
 from tests.keras.fit import diverging
 from tests.keras.fit.diverging import compiled, fit
 
-pytestmark = pytest.mark.ranks("2")
-
-
-@pytest.fixture(autouse=True)
-def _ranks(size):
-    if size == 1:
-        pytest.skip("one rank cannot diverge")
+pytestmark = [pytest.mark.ranks("2"), pytest.mark.usefixtures("several_ranks")]
 
 
 # --- an unsynchronised start ---

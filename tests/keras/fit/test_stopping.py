@@ -11,14 +11,9 @@ from smddp_tf._native import loader
 from tests.keras.fit.diverging import ROWS, compiled, fit
 from tests.support.keras_training import dense_model, same_on_all_ranks
 from tests.support.uneven_data import BATCH, batches_of, data_of
+from tests.variants import in_full
 
-pytestmark = pytest.mark.ranks("2")
-
-
-@pytest.fixture(autouse=True)
-def _ranks(size):
-    if size == 1:
-        pytest.skip("one rank cannot diverge")
+pytestmark = [pytest.mark.ranks("2"), pytest.mark.usefixtures("several_ranks")]
 
 
 class StopAtBatch(keras.callbacks.Callback):
@@ -116,7 +111,7 @@ def test_ranks_ask_as_often_as_needed(hvd, rank, size, mpi, callback, steps, mos
     assert counts[1] - counts[0] <= most_requests
 
 
-@pytest.mark.parametrize("alone", [0, -1])
+@pytest.mark.parametrize("alone", [-1, *in_full(0)])
 def test_callbacks_that_talk_to_the_other_ranks_come_before_the_agreement(hvd, rank, size, mpi, alone):
     """One rank prints after each batch, say; all ranks have a callback with collectives of its own at batches."""
     model = compiled()

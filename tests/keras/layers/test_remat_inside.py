@@ -188,7 +188,7 @@ class Tables(keras.layers.Layer):
         return keras.remat(look_up)(*(inputs[name] for name in names))
 
 
-@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("eager", [False, *in_full(True)])
 def test_tables_that_are_cut(rank, size, mpi, eager):
     data = part(data_of_tables(8 * size * 4), rank, size)
 

@@ -24,11 +24,16 @@ from tests.support.keras_training import (
     train_in_loop,
     word_data,
 )
+from tests.variants import combined, in_full
 
 pytestmark = pytest.mark.ranks("1", "2")
 
 
-@pytest.mark.parametrize("name", sorted(OPTIMIZERS.keys() - {"adam_ema"}))  # see test_ema_in_fit
+# The others go through the same step; each is in a loop below. adam_ema: test_ema_in_fit
+IN_FIT = ("adamw_clipnorm", "sgd_accumulation", "sgd_global_clipnorm")
+
+
+@pytest.mark.parametrize("name", [*IN_FIT, *in_full(*sorted(OPTIMIZERS.keys() - {"adam_ema", *IN_FIT}))])
 def test_fit_equals_one_process_on_the_whole_batch(hvd, rank, size, mpi, name):
     x, y = dense_data(size)
     model = dense_model()
@@ -61,8 +66,9 @@ def test_ema_in_fit(hvd, rank, size):
     assert distance(flat_weights(model), flat_weights(expected)) < 1e-6
 
 
-@pytest.mark.parametrize("sparse_as_dense", [False, True])
-@pytest.mark.parametrize("name", ["sgd_momentum", "adam", "sgd_global_clipnorm"])
+@pytest.mark.parametrize(
+    ("name", "sparse_as_dense"), combined(["sgd_momentum", "adam", "sgd_global_clipnorm"], [False, True])
+)
 def test_embedding(hvd, rank, size, mpi, name, sparse_as_dense):
     """Repeated words are added up either way, as one process does with dense gradients."""
     x, y = word_data(size)
@@ -159,8 +165,7 @@ def nest(kind: str) -> keras.optimizers.LossScaleOptimizer:
     return keras.optimizers.LossScaleOptimizer(hvk.DistributedOptimizer(keras.optimizers.SGD(1.0)))
 
 
-@pytest.mark.parametrize("in_graph", [False, True])
-@pytest.mark.parametrize("kind", ["reduce(scale(sgd))", "scale(reduce(sgd))"])
+@pytest.mark.parametrize(("in_graph", "kind"), combined([False, True], ["reduce(scale(sgd))", "scale(reduce(sgd))"]))
 def test_an_infinity_on_one_rank_skips_the_step_on_all(hvd, rank, size, kind, in_graph):
     variable = keras.Variable([0.0])
     optimizer = nest(kind)

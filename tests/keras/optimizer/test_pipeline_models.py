@@ -19,7 +19,7 @@ from tests.support.keras_training import (
     part_of,
     skip_jit,
 )
-from tests.variants import FULL
+from tests.variants import FULL, in_full
 
 STEPS = 6
 
@@ -244,7 +244,7 @@ def freezing(recompile: bool, wrap, x, y, batch: int) -> np.ndarray:
     return flat_weights(model)
 
 
-@pytest.mark.parametrize("recompile", [True, False])
+@pytest.mark.parametrize("recompile", [False, *in_full(True)])
 def test_trainability_changes(hvd, rank, size, mpi, recompile):
     expected = freezing(recompile, lambda optimizer: optimizer, *dense_data(size, STEPS), ROWS_PER_RANK * size)
     check(mpi, freezing(recompile, hvk.DistributedOptimizer, *local_data(rank, size), ROWS_PER_RANK), expected)

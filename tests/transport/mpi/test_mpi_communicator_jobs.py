@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.mpirun import find_mpirun, launch
+from tests.variants import in_full
 
 pytestmark = pytest.mark.launches
 
@@ -53,7 +54,7 @@ def preload(folder: Path, bits: int) -> dict[str, str]:
     return {"LD_PRELOAD": str(library)}
 
 
-@pytest.mark.parametrize("bits", [UCX_BITS, LEAST_BITS])
+@pytest.mark.parametrize("bits", [LEAST_BITS, *in_full(UCX_BITS)])
 def test_messages_keep_within_short_tags(tmp_path: Path, bits: int) -> None:
     arguments = ["-m", "pytest", "tests/collectives/test_transfers.py", "-p", "tests.mpi_plugin"]
     arguments += ["-p", "no:cacheprovider", "-q", "--color=no", "--pretend-nodes", "1,1"]

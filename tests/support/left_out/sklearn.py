@@ -1,0 +1,3 @@
+"""In front of sklearn, for jobs of tests: see `environment` in tests/support/mpirun.py."""
+
+raise ImportError("tests/support/left_out hides sklearn: Keras imports it where it is found, and does without it")
