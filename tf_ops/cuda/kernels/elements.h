@@ -23,8 +23,10 @@
 
 namespace smddp {
 
+#if !defined(__CUDA_ARCH__)
 // The number of 16-byte accesses that this CPU thread has made.
 inline thread_local uint64_t quads_of_thread = 0;
+#endif
 
 namespace {
 
