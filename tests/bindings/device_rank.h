@@ -105,6 +105,7 @@ class DeviceRank {
     SMDDP_RETURN_IF_ERROR(Until([this] { return context_->Ready(); }));
     SMDDP_ASSIGN_OR_RETURN(stream_, device_->MakeStream());
     SMDDP_ASSIGN_OR_RETURN(event_, device_->MakeEvent());
+    events_ = std::make_unique<EventPool>(*device_);
     SMDDP_ASSIGN_OR_RETURN(void* const tensors, device_->Allocate(std::max<size_t>(bytes_, 1)));
     tensors_ = static_cast<std::byte*>(tensors);
     SMDDP_ASSIGN_OR_RETURN(void* const pinned, device_->AllocatePinned(std::max<size_t>(bytes_, 1)));
@@ -117,6 +118,7 @@ class DeviceRank {
     if (tensors_ != nullptr) device_->Free(tensors_);
     if (pinned_ != nullptr) device_->FreePinned(pinned_);
     if (event_ != nullptr) device_->DestroyEvent(event_);
+    events_ = nullptr;
     if (stream_ != nullptr) device_->DestroyStream(stream_);
   }
 
@@ -215,7 +217,7 @@ class DeviceRank {
       if (bytes == 0) return;
       std::shared_ptr<const DeviceWork> work;
       if (!InHostMemory(number)) {
-        Result<std::shared_ptr<const DeviceWork>> made = DeviceWork::Begin(*device_, stream_);
+        Result<std::shared_ptr<const DeviceWork>> made = DeviceWork::Begin(*events_, stream_);
         if (made.ok()) {
           work = *made;
         } else {
@@ -255,6 +257,7 @@ class DeviceRank {
   std::unique_ptr<DeviceContext> context_;
   DeviceStream stream_ = nullptr;  // the framework's
   DeviceEvent event_ = nullptr;
+  std::unique_ptr<EventPool> events_;  // of the framework's gradients
   std::byte *tensors_ = nullptr, *pinned_ = nullptr;
   std::vector<std::byte> host_, first_;
   std::vector<Running> tasks_;

@@ -136,6 +136,7 @@ class FakePlugin final : public DevicePlugin {
     return device.get();
   }
   Result<int> DeviceOf(const void* memory) override {
+    SMDDP_RETURN_IF_ERROR(Call("device_of"));
     const std::shared_ptr<Block> block = BlockOf(memory);
     return block == nullptr || block->kind == Kind::kPinned ? -1 : block->device;
   }

@@ -31,7 +31,7 @@ Settings Read();
 // The variables are looked at again, and the calls of FAKE_GPU_FAIL counted from here.
 void Reload();
 
-// Counts a call. An error if FAKE_GPU_FAIL says that this one fails. Kinds: count open allocate pin stream
+// Counts a call. An error if FAKE_GPU_FAIL says that this one fails. Kinds: count open device_of allocate pin stream
 // event record wait done copy zero pack unpack work groups.
 Status Call(const std::string& kind, bool memory_lacks = false);
 // How often, since the process began; -1: no such kind so far.

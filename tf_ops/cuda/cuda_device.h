@@ -1,23 +1,20 @@
-// Device over the CUDA runtime.
+// Device over the driver.
 #pragma once
-
-#include <cuda.h>
-#include <cuda_runtime_api.h>
 
 #include <functional>
 #include <memory>
 #include <vector>
 
-#include "cuda/driver.h"
 #include "cuda/kernels/jobs.h"
+#include "cuda/move_kernels.h"
 #include "device/device.h"
 
 namespace smddp {
 
 class CudaDevice : public Device {
  public:
-  // Creates the device's primary context unless the framework has; loads the kernels.
-  static Result<std::unique_ptr<CudaDevice>> Open(int index);
+  // Creates the device's primary context unless the framework has; loads the kernels of `image`.
+  static Result<std::unique_ptr<CudaDevice>> Open(const Driver& driver, int index, const KernelImage& image);
 
   const DeviceInfo& info() const override { return info_; }
   // Runs `call` with this device as the calling thread's current one.
@@ -44,20 +41,21 @@ class CudaDevice : public Device {
   Status Unpack(const FusedView& view, Range range, const void* from, DeviceStream stream) override;
 
  private:
-  CudaDevice(DeviceInfo info, const Driver& driver, CUcontext context, int priority)
-      : info_(std::move(info)), driver_(driver), context_(context), priority_(priority) {}
+  CudaDevice(DeviceInfo info, const Driver& driver, CUcontext context, int priority, const MoveKernels& kernels)
+      : info_(std::move(info)), driver_(driver), context_(context), priority_(priority), kernels_(kernels) {}
 
-  // Makes this device the calling thread's current one during the object's life, then restores the previous one. It
-  // uses contexts: selecting the previous device by number could create a context there.
+  // Makes the context current on the calling thread during the object's life, then restores the previous one.
   class Current {
    public:
-    explicit Current(const CudaDevice& device);
+    Current(const Driver& driver, CUcontext context);
+    explicit Current(const CudaDevice& device) : Current(device.driver_, device.context_) {}
     ~Current();
     Current(const Current&) = delete;
     Current& operator=(const Current&) = delete;
 
    private:
-    const CudaDevice& device_;
+    const Driver& driver_;
+    const CUcontext context_;
     CUcontext before_ = nullptr;
   };
 
@@ -67,6 +65,7 @@ class CudaDevice : public Device {
   const Driver& driver_;
   const CUcontext context_;
   const int priority_;
+  const MoveKernels kernels_;
 };
 
 }  // namespace smddp

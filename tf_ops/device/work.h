@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "device/device.h"
+#include "device/events.h"
 
 namespace smddp {
 
@@ -11,29 +11,30 @@ namespace smddp {
 // runs after the engine's work. The host waits for neither.
 //
 // Threads:   any, one at a time.
-// Ownership: the framework's stream outlives it.
+// Ownership: the framework's stream and the events outlive it.
 class DeviceWork {
  public:
-  // `stream` is the framework's.
-  static Result<std::shared_ptr<const DeviceWork>> Begin(Device& device, DeviceStream stream);
-  ~DeviceWork();
+  // `stream` is the framework's; on the device of `events`.
+  static Result<std::shared_ptr<const DeviceWork>> Begin(EventPool& events, DeviceStream stream) {
+    SMDDP_ASSIGN_OR_RETURN(PooledEventPtr ready, events.Mark(stream));
+    return std::make_shared<const DeviceWork>(events.device(), stream, std::move(ready));
+  }
+  DeviceWork(Device& device, DeviceStream stream, PooledEventPtr ready)
+      : device_(device), stream_(stream), ready_(std::move(ready)) {}
   DeviceWork(const DeviceWork&) = delete;
   DeviceWork& operator=(const DeviceWork&) = delete;
 
   Device& device() const { return device_; }
   DeviceStream stream() const { return stream_; }
   // Work put on `stream`, one of the engine's, from now on runs after the framework's.
-  Status MakeWait(DeviceStream stream) const { return device_.Wait(stream, ready_); }
+  Status MakeWait(DeviceStream stream) const { return ready_->MakeWait(stream); }
   // Work put on the framework's stream from now on runs after `event`.
-  Status HandBack(DeviceEvent event) const { return device_.Wait(stream_, event); }
+  Status HandBack(const PooledEvent& event) const { return event.MakeWait(stream_); }
 
  private:
-  DeviceWork(Device& device, DeviceStream stream, DeviceEvent ready)
-      : device_(device), stream_(stream), ready_(ready) {}
-
   Device& device_;
   const DeviceStream stream_;
-  const DeviceEvent ready_;
+  const PooledEventPtr ready_;
 };
 
 }  // namespace smddp

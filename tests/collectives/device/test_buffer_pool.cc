@@ -65,24 +65,5 @@ TEST_CASE("buffer pool: a GPU without memory is an error with advice") {
   CHECK(pool.Take(1, nullptr).status().reason() == Reason::kNoResources);
 }
 
-TEST_CASE("event pool: an event is used again when its last holder is gone") {
-  NotedDevice device;
-  EventPool events(device);
-  PooledEventPtr first = Value(events.Mark(StreamOf(1)));
-  const PooledEventPtr second = Value(events.Mark(StreamOf(1)));
-  CHECK(device.events.size() == 2);
-  CHECK_FALSE(Value(first->Passed()));
-  device.done = true;
-  CHECK(Value(first->Passed()));
-  device.calls.clear();
-  CHECK(first->MakeWait(StreamOf(2)).ok());
-  CHECK(device.calls.empty());  // passed already
-  CHECK(second->MakeWait(StreamOf(2)).ok());
-  CHECK(device.calls == Calls{"wait 2"});
-  const DeviceEvent event = first->event();
-  first.reset();
-  CHECK(Value(events.Mark(StreamOf(4)))->event() == event);
-}
-
 }  // namespace
 }  // namespace smddp

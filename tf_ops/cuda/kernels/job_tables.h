@@ -6,7 +6,7 @@
 
 namespace smddp {
 
-// Elements that are only copied are identified by their size.
+// Elements that are only copied are identified by their size. The kernels' names contain the numbers (move.cu).
 enum class Element : uint8_t { kHalf, kBFloat16, kFloat, kDouble, kBytes1, kBytes2, kBytes4, kBytes8 };
 
 // Elements between one packed array and many pieces. Piece i is packed from element starts[i] to starts[i + 1]; null

@@ -12,6 +12,8 @@ namespace smddp {
 namespace {
 
 constexpr uint32_t kBlockThreads = 256;
+// The maximum that the registers allow: 4 blocks of 256 threads with 64 each.
+constexpr uint32_t kBlocksPerProcessor = 4;
 constexpr uint32_t kWarpThreads = 32;
 constexpr uint32_t kSmallPiece = 2048;  // elements, below which a warp moves a piece
 constexpr uint32_t kCrumbs = 128;       // pieces in a tile from which on they are looked up one by one

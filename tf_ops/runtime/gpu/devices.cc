@@ -63,6 +63,20 @@ Result<Device*> Devices::At(const void* memory) {
   return Status(Reason::kBadArgument, "A tensor that was submitted as a GPU tensor is in host memory.");
 }
 
+Result<EventPool*> Devices::EventsFor(const void* memory, DeviceStream stream) {
+  void* key = stream;
+  if (stream == nullptr) {
+    SMDDP_ASSIGN_OR_RETURN(key, At(memory));
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_ptr<EventPool>& events = events_[key];
+  if (events == nullptr) {
+    SMDDP_ASSIGN_OR_RETURN(Device * device, At(memory));
+    events = std::make_unique<EventPool>(*device);
+  }
+  return events.get();
+}
+
 Result<DeviceGroupLibrary*> Devices::groups() {
   SMDDP_ASSIGN_OR_RETURN(DevicePlugin* const found, plugin());
   return found->Groups();

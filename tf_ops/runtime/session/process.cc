@@ -121,8 +121,8 @@ std::map<int, std::vector<int>> ProcessSets() {
 }
 
 Result<std::shared_ptr<const DeviceWork>> WorkOnDevice(const void* memory, void* stream) {
-  SMDDP_ASSIGN_OR_RETURN(Device * device, TheDevices().At(memory));
-  return DeviceWork::Begin(*device, stream);
+  SMDDP_ASSIGN_OR_RETURN(EventPool * events, TheDevices().EventsFor(memory, stream));
+  return DeviceWork::Begin(*events, stream);
 }
 
 DeviceSupport FindDevices() { return TheDevices().Find(); }

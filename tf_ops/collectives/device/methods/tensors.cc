@@ -92,7 +92,7 @@ Status DeviceTensors::HandBackAfter(const PooledEvent& event) const {
   std::set<DeviceStream> streams;
   Status handed;
   ForEachWork([&](const DeviceWork& work) {
-    if (handed.ok() && streams.insert(work.stream()).second) handed = work.HandBack(event.event());
+    if (handed.ok() && streams.insert(work.stream()).second) handed = work.HandBack(event);
   });
   return handed;
 }

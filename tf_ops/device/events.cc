@@ -1,0 +1,55 @@
+#include "device/events.h"
+
+#include "core/clock.h"
+
+namespace smddp {
+namespace {
+
+constexpr int64_t kAskEveryNs = 10 * 1000;
+
+}  // namespace
+
+EventPool::~EventPool() {
+  for (const DeviceEvent event : free_) device_.DestroyEvent(event);
+}
+
+// An event may be recorded again while a stream still waits for it: that wait refers to the earlier recording.
+Result<PooledEventPtr> EventPool::Mark(DeviceStream stream) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (free_.empty()) {
+    SMDDP_ASSIGN_OR_RETURN(const DeviceEvent made, device_.MakeEvent());
+    free_.push_back(made);
+  }
+  SMDDP_RETURN_IF_ERROR(device_.Record(free_.back(), stream));
+  Stream& on = streams_[stream];
+  const auto event = std::make_shared<const PooledEvent>(*this, free_.back(), on, ++on.marked);
+  free_.pop_back();
+  return PooledEventPtr(event);
+}
+
+Result<bool> EventPool::Passed(const PooledEvent& event) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Stream& stream = event.stream_;
+  if (event.number_ <= stream.passed) return true;
+  const int64_t now_ns = NowNs();
+  if (event.number_ >= stream.awaited && now_ns - stream.asked_ns < kAskEveryNs) return false;
+  SMDDP_ASSIGN_OR_RETURN(const bool passed, device_.Done(event.event_));
+  stream.asked_ns = passed ? 0 : now_ns;
+  (passed ? stream.passed : stream.awaited) = event.number_;
+  return passed;
+}
+
+PooledEvent::~PooledEvent() {
+  const std::lock_guard<std::mutex> lock(home_.mutex_);
+  home_.free_.push_back(event_);
+}
+
+Status PooledEvent::MakeWait(DeviceStream stream) const {
+  {
+    const std::lock_guard<std::mutex> lock(home_.mutex_);
+    if (number_ <= stream_.passed) return Status::Ok();
+  }
+  return home_.device_.Wait(stream, event_);
+}
+
+}  // namespace smddp

@@ -1,0 +1,71 @@
+// Events that are used again: none is made for a gradient or a bucket after the first steps.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device/device.h"
+
+namespace smddp {
+
+class PooledEvent;
+using PooledEventPtr = std::shared_ptr<const PooledEvent>;
+
+// Marks points in the order of streams.
+//
+// Threads:   any.
+// Ownership: outlives its events; the device outlives it.
+class EventPool {
+ public:
+  explicit EventPool(Device& device) : device_(device) {}
+  ~EventPool();
+  EventPool(const EventPool&) = delete;
+  EventPool& operator=(const EventPool&) = delete;
+
+  Result<PooledEventPtr> Mark(DeviceStream stream);
+  Device& device() const { return device_; }
+
+ private:
+  friend class PooledEvent;
+  // The marks of a stream are numbered from 1, and the GPU passes them in this order.
+  struct Stream {
+    uint64_t marked = 0, passed = 0;
+    uint64_t awaited = 0;  // had not been passed when the GPU was asked last
+    int64_t asked_ns = 0;  // when that was; 0: no mark is known to be ahead
+  };
+  Result<bool> Passed(const PooledEvent& event);
+
+  Device& device_;
+  std::mutex mutex_;
+  std::vector<DeviceEvent> free_;
+  std::map<DeviceStream, Stream> streams_;
+};
+
+// Everything that a stream held when it was marked. The event returns to the pool when the last holder releases it.
+class PooledEvent {
+ public:
+  PooledEvent(EventPool& home, DeviceEvent event, EventPool::Stream& stream, uint64_t number)
+      : home_(home), event_(event), stream_(stream), number_(number) {}
+  ~PooledEvent();
+  PooledEvent(const PooledEvent&) = delete;
+  PooledEvent& operator=(const PooledEvent&) = delete;
+
+  // Has the GPU passed it? The GPU is asked about one mark of a stream, the first that is waited for, and not more
+  // often than every 10 us: so "no" may be that old.
+  Result<bool> Passed() const { return home_.Passed(*this); }
+  // Work put on `stream` from now on runs after it.
+  Status MakeWait(DeviceStream stream) const;
+
+ private:
+  friend class EventPool;
+
+  EventPool& home_;
+  const DeviceEvent event_;
+  EventPool::Stream& stream_;
+  const uint64_t number_;
+};
+
+}  // namespace smddp
