@@ -52,6 +52,12 @@ SMDDP_EXPORT long long fake_gpu_count(const char* what) {
 }
 SMDDP_EXPORT void* fake_gpu_device(int index) { return &At(index); }
 
+// -1: host memory.
+SMDDP_EXPORT int fake_gpu_device_of(const void* memory) {
+  const Result<int> device = fake::ThePlugin().DeviceOf(memory);
+  return device.ok() ? *device : -2 + Noted(device.status());
+}
+
 SMDDP_EXPORT void* fake_gpu_allocate(int device, size_t bytes) {
   return Noted(At(device).Allocate(bytes), static_cast<void*>(nullptr));
 }

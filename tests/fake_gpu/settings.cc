@@ -33,6 +33,8 @@ struct Book {
     settings.delay_us = Number("FAKE_GPU_DELAY_US", 0);
     settings.seed = static_cast<uint64_t>(Number("FAKE_GPU_SEED", 1));
     settings.pageable_waits = Text("FAKE_GPU_PAGEABLE") != "later";
+    settings.sync = Number("FAKE_GPU_SYNC", 0) != 0;
+    settings.queues = static_cast<int>(Number("FAKE_GPU_QUEUES", 0));
     fail.clear();
     std::istringstream all(Text("FAKE_GPU_FAIL"));
     for (std::string one; std::getline(all, one, ',');) {

@@ -8,6 +8,10 @@
 //   FAKE_GPU_DELAY_US=n    every piece of work comes up to n microseconds late, at random; FAKE_GPU_SEED chooses how
 //   FAKE_GPU_PAGEABLE      wait: copies from and to pageable memory are done when the call returns, as with CUDA.
 //                          later: they are done in the order of the stream, and read and write when they run
+//   FAKE_GPU_SYNC=1        allocating and freeing wait for all work of the device, as CUDA's functions may: of pinned
+//                          memory and every free always, the allocation of memory at random
+//   FAKE_GPU_QUEUES=n      streams are run by n threads of their device, as a GPU's hardware has few queues: work of a
+//                          stream waits for what was put before it on those that have the same. 0: each has its own
 //
 // Threads: any.
 #pragma once
@@ -26,6 +30,8 @@ struct Settings {
   int64_t delay_us = 0;
   uint64_t seed = 1;
   bool pageable_waits = true;
+  bool sync = false;
+  int queues = 0;
 };
 Settings Read();
 // The variables are looked at again, and the calls of FAKE_GPU_FAIL counted from here.
