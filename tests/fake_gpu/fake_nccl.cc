@@ -5,9 +5,8 @@
 // launched, and whoever uses a communicator that was destroyed.
 //
 //   FAKE_NCCL_VERSION=n      what ncclGetVersion says: 22703
-//   FAKE_NCCL_FAIL=what:result[:n][@member], more with commas between: what fails, with which ncclResult_t; n: the n-th
-//                  time in this process (1), 0: always
-//       id      ncclGetUniqueId
+//   FAKE_NCCL_FAIL=what:result[:n][@member], more with commas between: what fails, with which ncclResult_t
+//       id      ncclGetUniqueId; with n only the n-th time in this process, as the next two
 //       start   ncclCommInitRankConfig itself, so that the other members wait for this one
 //       init    joining
 //       call    the n-th collective, when it is called

@@ -76,7 +76,7 @@ Result Failure(const std::string& what, int64_t number, int member) {
   for (std::string one; std::getline(all, one, ',');) {
     char name[16] = {};
     int result = 0, at = -1;
-    long long n = 1;
+    long long n = what == "call" || what == "async" ? 1 : 0;
     if (const size_t sign = one.find('@'); sign != std::string::npos) {
       at = std::atoi(one.c_str() + sign + 1);
       one.resize(sign);

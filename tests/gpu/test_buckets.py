@@ -146,7 +146,7 @@ def test_errors_of_the_gpu_end_it_everywhere(stage, failure, monkeypatch):
         assert any(error.startswith("GPU ") for error in errors), errors  # which one, doing what
 
 
-@pytest.mark.parametrize("failure", ["call:6:3@1", "async:6:3@0", "init:6:0@1"])
+@pytest.mark.parametrize("failure", ["call:6:3@1", "async:6:3@0", "init:6@1"])
 @pytest.mark.parametrize(
     ("stage", "layout"), [("nccl", hosts(3)), ("nccl", hosts(2, 1)), ("nccl-node", hosts(2, 2))], ids=str
 )
