@@ -71,8 +71,9 @@ class DeviceRank {
         random_(rank_ + 1) {}
 
   // Reduces `data` in place.
-  Status Run(const std::vector<RankDeviceInfo>& infos) {
-    Status status = Prepare(infos);
+  // `ids`: of NCCL's groups, by the rank that is their first member.
+  Status Run(const std::vector<std::string>& ids) {
+    Status status = Prepare(ids);
     if (!status.ok()) meeting_.failed = true;
     meeting_.Wait();
     for (int step = 0; status.ok() && step < job_.steps; ++step) status = Step(step);
@@ -93,16 +94,19 @@ class DeviceRank {
     std::unique_ptr<FusedView> view;
   };
 
-  Status Prepare(const std::vector<RankDeviceInfo>& infos) {
+  Status Prepare(const std::vector<std::string>& ids) {
     SMDDP_ASSIGN_OR_RETURN(DevicePlugin* const plugin, TheDevices().plugin());
     SMDDP_ASSIGN_OR_RETURN(device_, plugin->Open(job_.devices[rank_]));
     context_ = std::make_unique<DeviceContext>(parts_->fabric(), *device_);
     SMDDP_RETURN_IF_ERROR(context_->Make());
-    DeviceDecision decision;
-    decision.method = job_.method;
-    const Result<DeviceGroupLibrary*> groups = TheDevices().groups();
-    SMDDP_RETURN_IF_ERROR(context_->Open(decision, infos, groups.ok() ? *groups : nullptr));
-    SMDDP_RETURN_IF_ERROR(Until([this] { return context_->Ready(); }));
+    const Topology& topology = parts_->fabric().topology;
+    const Group& members = job_.method == DeviceMethod::kAll ? topology.all() : topology.node();
+    if (job_.method != DeviceMethod::kHost && members.size() > 1) {
+      SMDDP_ASSIGN_OR_RETURN(DeviceGroupLibrary* const groups, TheDevices().groups());
+      SMDDP_RETURN_IF_ERROR(context_->Join(members, ids[members.world_rank(0)], *groups));
+      SMDDP_RETURN_IF_ERROR(Until([this] { return context_->calls()->Joined(); }));
+    }
+    context_->Use(job_.method);
     SMDDP_ASSIGN_OR_RETURN(stream_, device_->MakeStream());
     SMDDP_ASSIGN_OR_RETURN(event_, device_->MakeEvent());
     events_ = std::make_unique<EventPool>(*device_);

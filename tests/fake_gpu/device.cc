@@ -25,8 +25,9 @@ class FakeDevice final : public Device {
     const Settings settings = Read();
     info_.index = index;
     info_.name = "Fake GPU";
-    info_.uuid = "GPU-fake-" + std::to_string(index) + (settings.shared ? "" : "-of-" + std::to_string(getpid()));
-    info_.bus_id = "FAKE:" + std::to_string(index) + ":00.0";
+    const std::string own = "-of-" + std::to_string(getpid());
+    info_.uuid = "GPU-fake-" + std::to_string(index) + (settings.shared ? "" : own);
+    info_.bus_id = "FAKE:" + std::to_string(index) + ":00.0" + (settings.shared || settings.slices ? "" : own);
     info_.bytes = settings.memory;
     info_.processors = 4;
   }

@@ -2,6 +2,7 @@
 // fake_gpu_error says which.
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "c_api.h"
 #include "device/group.h"
@@ -10,6 +11,7 @@
 using smddp::DeviceGroup;
 using smddp::DeviceGroupLibrary;
 using smddp::DType;
+using smddp::GroupCall;
 using smddp::Result;
 
 // Null path: what SMDDP_NCCL_LIBRARY was when the plug-in was made.
@@ -32,13 +34,34 @@ SMDDP_EXPORT int fake_gpu_group_ready(void* group) {
   return ready.ok() ? ready.value() : Noted(ready.status());
 }
 SMDDP_EXPORT int fake_gpu_group_health(void* group) { return Noted(static_cast<DeviceGroup*>(group)->Health()); }
+namespace {
+
+int CallOne(void* group, GroupCall::Kind kind, void* into, const void* from, long long each, int dtype, void* stream) {
+  return Noted(static_cast<DeviceGroup*>(group)->Call({{kind, into, from, each, static_cast<DType>(dtype)}}, stream));
+}
+
+}  // namespace
+
+SMDDP_EXPORT int fake_gpu_allreduce(void* group, void* into, const void* from, long long each, int dtype,
+                                    void* stream) {
+  return CallOne(group, GroupCall::Kind::kAllreduce, into, from, each, dtype, stream);
+}
 SMDDP_EXPORT int fake_gpu_reduce_scatter(void* group, void* into, const void* from, long long each, int dtype,
                                          void* stream) {
-  return Noted(static_cast<DeviceGroup*>(group)->ReduceScatter(into, from, each, static_cast<DType>(dtype), stream));
+  return CallOne(group, GroupCall::Kind::kReduceScatter, into, from, each, dtype, stream);
 }
 SMDDP_EXPORT int fake_gpu_allgather(void* group, void* into, const void* from, long long each, int dtype,
                                     void* stream) {
-  return Noted(static_cast<DeviceGroup*>(group)->Allgather(into, from, each, static_cast<DType>(dtype), stream));
+  return CallOne(group, GroupCall::Kind::kAllgather, into, from, each, dtype, stream);
+}
+// In place, of `count` buffers in one launch.
+SMDDP_EXPORT int fake_gpu_allreduce_together(void* group, void** buffers, const long long* each, int count, int dtype,
+                                             void* stream) {
+  std::vector<GroupCall> calls;
+  for (int i = 0; i < count; ++i) {
+    calls.push_back({GroupCall::Kind::kAllreduce, buffers[i], buffers[i], each[i], static_cast<DType>(dtype)});
+  }
+  return Noted(static_cast<DeviceGroup*>(group)->Call(calls, stream));
 }
 SMDDP_EXPORT void fake_gpu_group_abort(void* group) { static_cast<DeviceGroup*>(group)->Abort(); }
 SMDDP_EXPORT void fake_gpu_leave(void* group) { delete static_cast<DeviceGroup*>(group); }

@@ -1,7 +1,8 @@
 // What the fake GPU's own variables say, what it counts, and how it gives up.
 //
 //   FAKE_GPU_DEVICES=n     devices of every process: 1
-//   FAKE_GPU_SHARED=0      processes have GPUs of their own: the uuids differ. 1: device i is the same one everywhere
+//   FAKE_GPU_SHARED=0      processes have GPUs of their own: the uuids and bus ids differ. slices: the uuids differ, as
+//                          those of slices of one GPU (MIG). 1: device i is the same one everywhere
 //   FAKE_GPU_MEMORY=bytes  of each device, for each process: 1 GiB
 //   FAKE_GPU_FAIL=kind:n   the n-th call of this kind fails (kinds: see Call below); more of them with commas between.
 //                          work:n is the n-th piece of work on any stream: all later calls to its device fail
@@ -25,7 +26,7 @@ namespace smddp::fake {
 
 struct Settings {
   int devices = 1;
-  bool shared = true;
+  bool shared = true, slices = false;
   size_t memory = size_t{1} << 30;
   int64_t delay_us = 0;
   uint64_t seed = 1;

@@ -232,7 +232,6 @@ std::string DeviceInfos(const std::vector<const char*>& uuids, int group_version
     info.device.uuid = uuid;
     info.visible = 2;
     info.group_version = group_version;
-    info.group_id = "id";
     texts.push_back(Encode(info));
   }
   smddp::FieldWriter fields;

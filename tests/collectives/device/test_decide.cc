@@ -58,30 +58,61 @@ auto Sees(int visible) {
 Result<DeviceDecision> DecisionOf(const std::vector<int>& ranks, const Infos& infos) {
   return Decide(Value(Topology::Build(0, Hosts(ranks))), infos);
 }
-std::string MethodOf(const std::vector<int>& ranks, const Infos& infos) {
-  return NameOf(Value(DecisionOf(ranks, infos)).method);
+// In the order in which they are tried.
+std::string MethodsOf(const std::vector<int>& ranks, const Infos& infos) {
+  std::string names;
+  for (const DeviceMethod method : Value(DecisionOf(ranks, infos)).methods) {
+    names += (names.empty() ? "" : " ") + std::string(NameOf(method));
+  }
+  return names;
+}
+std::string WhyNot(const std::vector<int>& ranks, const Infos& infos) {
+  return Value(DecisionOf(ranks, infos)).why_not_nccl;
 }
 
-TEST_CASE("decide: auto takes the best way that all have") {
-  CHECK(MethodOf({1}, Of({"a"})) == "nccl");
-  CHECK(MethodOf({1}, Of({"a"}, Version(0))) == "nccl");  // with nobody to talk to
-  CHECK(MethodOf({1}, Of({""})) == "host");
-  CHECK(MethodOf({2}, Of({"a", "b"})) == "nccl");
-  CHECK(MethodOf({2, 2}, Of({"a", "b", "c", "d"})) == "nccl");
-  CHECK(MethodOf({2, 2}, Of({"a", "b", "a", "b"})) == "nccl");  // a uuid says nothing across nodes
-  CHECK(MethodOf({2, 1}, Of({"a", "b", "c"})) == "nccl");
-  CHECK(MethodOf({2}, Of({"a", "a"})) == "host");
-  CHECK(MethodOf({2}, Of({"a", "b"}, Version(0))) == "host");
-  CHECK(MethodOf({2, 2}, Of({"a", "b", "c", "c"})) == "host");                       // one node could
-  CHECK(MethodOf({1, 1}, Of({"a", "b"}, Version(0))) == "nccl");                     // no node has several ranks
-  CHECK(MethodOf({2, 1}, {Info("a"), Info("b"), Info("c", Version(0))}) == "nccl");  // the one without needs none
-  CHECK(MethodOf({2, 1}, Of({"a", "a", ""})) == "host");
-  CHECK(MethodOf({2}, {Info("a"), Info("b", Version(22802))}) == "host");
-  CHECK(MethodOf({1, 1}, {Info("a"), Info("b", Version(22802))}) == "nccl");  // they do not meet
+TEST_CASE("decide: auto tries what all can have, the best first") {
+  const std::string all = "nccl nccl-node host", in_nodes = "nccl-node host";
+  CHECK(MethodsOf({2}, Of({"a", "b"})) == "nccl host");  // on one node both of NCCL's are the same
+  CHECK(MethodsOf({2, 2}, Of({"a", "b", "c", "d"})) == all);
+  CHECK(MethodsOf({2, 2}, Of({"a", "b", "a", "b"})) == all);  // uuids and bus ids say nothing across nodes
+  CHECK(MethodsOf({2, 1}, Of({"a", "b", "c"})) == all);
+  CHECK(MethodsOf({1, 1}, Of({"a", "b"})) == all);
+  CHECK(MethodsOf({1, 1}, {Info("a"), Info("b", Version(22802))}) == in_nodes);  // no node has several ranks
+  CHECK(MethodsOf({1, 1}, Of({"a", "b"}, Version(0))) == in_nodes);
+  CHECK(MethodsOf({2, 1}, {Info("a"), Info("b"), Info("c", Version(0))}) == in_nodes);  // the one without needs none
+  CHECK(MethodsOf({2, 2}, {Info("a"), Info("b"), Info("c", Version(22802)), Info("d", Version(22802))}) == in_nodes);
+  CHECK(MethodsOf({1}, Of({""})) == "host");
+  CHECK(MethodsOf({2}, Of({"a", "a"})) == "host");
+  CHECK(MethodsOf({2}, Of({"a", "b"}, Version(0))) == "host");
+  CHECK(MethodsOf({2, 2}, Of({"a", "b", "c", "c"})) == "host");  // one node could
+  CHECK(MethodsOf({2, 1}, Of({"a", "a", ""})) == "host");
+  CHECK(MethodsOf({2}, {Info("a"), Info("b", Version(22802))}) == "host");
 }
 
-TEST_CASE("decide: what is wanted is taken when it can be") {
-  for (const char* wanted : {"nccl", "host"}) CHECK(MethodOf({2}, Of({"a", "b"}, Wants(wanted))) == wanted);
+TEST_CASE("decide: slices of one GPU count as one GPU") {
+  Infos slices = Of({"a", "b", "c"});
+  slices[2].device.bus_id = slices[0].device.bus_id;
+  CHECK(MethodsOf({3}, slices) == "host");
+  CHECK(Has(WhyNot({3}, slices), "rank 0 and rank 2 (host h0) use the same GPU, Fake bus of a"));
+  CHECK(MethodsOf({2, 1}, slices) == "nccl nccl-node host");
+  Infos buses = Of({"a", "a"});
+  buses[1].device.bus_id = "another";
+  CHECK(MethodsOf({2}, buses) == "host");
+}
+
+TEST_CASE("decide: auto says what keeps it from the best") {
+  CHECK(WhyNot({2}, Of({"a", "b"})).empty());
+  CHECK(WhyNot({2}, Of({"", ""})).empty());
+  CHECK(Has(WhyNot({2, 1}, {Info("a"), Info("b"), Info("c", Version(22802))}),
+            "rank 0 (host h0) has NCCL 22703 and rank 2 (host h1) has NCCL 22802"));
+  CHECK(Has(WhyNot({2}, {Info("a"), Info("")}), "rank 1 (host h0) has no gradients on a GPU"));
+}
+
+TEST_CASE("decide: what is wanted is taken alone when it can be") {
+  for (const char* wanted : {"nccl", "nccl-node", "host"}) {
+    CHECK(MethodsOf({2}, Of({"a", "b"}, Wants(wanted))) == wanted);
+    CHECK(MethodsOf({1, 2}, Of({"a", "b", "c"}, Wants(wanted))) == wanted);
+  }
 }
 
 TEST_CASE("decide: what cannot be is refused with the rank and the cause") {
@@ -96,17 +127,18 @@ TEST_CASE("decide: what cannot be is refused with the rank and the cause") {
   Infos three = Of({"a", "b", "c"}, Wants("nccl"));
   three.push_back(without);
   CHECK(Has(refused({2, 2}, three), "SMDDP_GPU_STAGE=nccl, but rank 3 cannot use NCCL: no file."));
-  CHECK(Has(refused({2}, Of({"a", "a"}, Wants("nccl"))), "rank 0 and rank 1 (host h0) use the same GPU, Fake a"));
+  CHECK(Has(refused({2}, Of({"a", "a"}, Wants("nccl"))), "rank 0 and rank 1 (host h0) use the same GPU, Fake bus of a"));
   Infos other_version = Of({"a", "b"}, Wants("nccl"));
   other_version[1].group_version = 22802;
-  CHECK(Has(refused({2}, other_version), "rank 1 (the same host"));
+  CHECK(Has(refused({2}, other_version), "rank 1 (host h0) has NCCL 22802"));
+  CHECK(Has(refused({1, 1}, other_version), "rank 1 (host h1) has NCCL 22802"));
   CHECK(Has(refused({2}, {Info("a", Wants("nccl")), Info("", Wants("nccl"))}),
             "rank 1 (host h0) has no gradients on a GPU"));
   CHECK(
       Has(refused({2}, {Info("a", Wants("nccl")), Info("", Wants(""))}), "rank 1 (host h0) has no gradients on a GPU"));
   CHECK(
       Has(refused({2}, {Info("a", Wants("host")), Info("a", Wants("nccl"))}), "is host on rank 0 and nccl on rank 1"));
-  CHECK(Has(refused({1}, Of({"a"}, Wants("ipc"))), "auto, nccl or host. Received: ipc"));
+  CHECK(Has(refused({1}, Of({"a"}, Wants("ipc"))), "auto, nccl, nccl-node or host. Received: ipc"));
   CHECK(DecisionOf({1}, Of({"a"}, Wants("ipc"))).status().reason() == Reason::kBadArgument);
 }
 
@@ -117,8 +149,8 @@ TEST_CASE("decide: ranks may share a GPU only where NCCL was asked for and told 
       info->shares_device = shares;
     });
   };
-  CHECK(MethodOf({2}, shared("nccl", true)) == "nccl");
-  CHECK(MethodOf({2}, shared("auto", true)) == "host");
+  for (const char* wanted : {"nccl", "nccl-node"}) CHECK(MethodsOf({2}, shared(wanted, true)) == wanted);
+  CHECK(MethodsOf({2}, shared("auto", true)) == "host");
   CHECK_FALSE(DecisionOf({2}, shared("nccl", false)).ok());
 }
 
@@ -141,7 +173,7 @@ TEST_CASE("decide: ranks on one GPU of several are warned of") {
 }
 
 TEST_CASE("decide: gradients on no GPU stay where they are") {
-  for (const char* wanted : {"auto", "nccl"}) CHECK(MethodOf({2}, Of({"", ""}, Wants(wanted))) == "host");
+  for (const char* wanted : {"auto", "nccl"}) CHECK(MethodsOf({2}, Of({"", ""}, Wants(wanted))) == "host");
 }
 
 TEST_CASE("decide: every rank needs a card") { CHECK(Has(DecisionOf({2}, Of({"a"})).status().message(), "2 ranks")); }
@@ -153,8 +185,7 @@ RankDeviceInfo Full() {
   info.device.processors = 132;
   info.visible = 8;
   info.wanted = "host";
-  info.group_id = std::string("id\0with anything", 16);
-  info.why_no_group = "because";
+  info.why_no_group = std::string("because\0of", 10);
   info.shares_device = true;
   return info;
 }
@@ -173,16 +204,15 @@ TEST_CASE("decide: device infos travel") {
   CHECK(got.visible == 8);
   CHECK(got.wanted == "host");
   CHECK(got.group_version == kNccl);
-  CHECK(got.why_no_group == "because");
+  CHECK(got.why_no_group == full.why_no_group);
   CHECK(got.shares_device);
-  CHECK(got.group_id == full.group_id);
   REQUIRE(Decode(Encode(Info()), &got));
   CHECK_FALSE(got.has_device);
 }
 
 TEST_CASE("decide: damaged device infos are refused") {
   RankDeviceInfo sent = Info("GPU-1");
-  sent.group_id = std::string(128, 'x');
+  sent.why_no_group = std::string(128, 'x');
   const std::string text = Encode(sent);
   RankDeviceInfo got;
   for (size_t length = 0; length < text.size(); ++length) CHECK_FALSE(Decode(text.substr(0, length), &got));

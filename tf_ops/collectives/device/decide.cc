@@ -17,8 +17,8 @@ class Decider {
     std::string wanted;
     SMDDP_RETURN_IF_ERROR(FindWanted(&wanted));
     DeviceDecision decision;
-    SMDDP_ASSIGN_OR_RETURN(decision.method, MethodFor(wanted));
     decision.warnings = Warnings();
+    SMDDP_RETURN_IF_ERROR(FindMethods(wanted, &decision));
     return decision;
   }
 
@@ -41,58 +41,73 @@ class Decider {
     return Status::Ok();
   }
 
-  Result<DeviceMethod> MethodFor(const std::string& wanted) const {
+  Status FindMethods(const std::string& wanted, DeviceDecision* decision) const {
     const auto has_device = [](const RankDeviceInfo& info) { return info.has_device; };
     const bool on_gpus =
         std::any_of(infos_.begin(), infos_.end(), has_device);  // or a CPU-only plan on a machine with a GPU
-    if (wanted == NameOf(DeviceMethod::kHost) || !on_gpus) return DeviceMethod::kHost;
-    if (wanted != kAuto && wanted != NameOf(DeviceMethod::kGroup)) {
-      return Status(Reason::kBadArgument,
-                    "SMDDP_GPU_STAGE is auto, nccl or host. Received: " + wanted + " from a rank.");
+    const bool automatic = wanted == kAuto;
+    for (const DeviceMethod method : {DeviceMethod::kAll, DeviceMethod::kNode}) {
+      if (!on_gpus || (!automatic && wanted != NameOf(method))) continue;
+      if (automatic && method == DeviceMethod::kNode && topology_.node_count() == 1) continue;  // as the one before
+      const std::string obstacle = ObstacleTo(method);
+      if (obstacle.empty()) {
+        decision->methods.push_back(method);
+      } else if (!automatic) {
+        return Status(Reason::kBadState, "SMDDP_GPU_STAGE=" + wanted + ", but " + obstacle +
+                                             ". SMDDP_GPU_STAGE=auto uses the best available method.");
+      } else if (decision->why_not_nccl.empty()) {
+        decision->why_not_nccl = obstacle;
+      }
     }
-    const std::string obstacle = ObstacleToGroup();
-    if (obstacle.empty()) return DeviceMethod::kGroup;
-    if (wanted == kAuto) return DeviceMethod::kHost;
-    return Status(Reason::kBadState, "SMDDP_GPU_STAGE=" + wanted + ", but " + obstacle +
-                                         ". SMDDP_GPU_STAGE=auto uses the best available method.");
+    if (automatic || !on_gpus || wanted == NameOf(DeviceMethod::kHost)) decision->methods.push_back(DeviceMethod::kHost);
+    if (!decision->methods.empty()) return Status::Ok();
+    return Status(Reason::kBadArgument,
+                  "SMDDP_GPU_STAGE is auto, nccl, nccl-node or host. Received: " + wanted + " from a rank.");
   }
 
   // "" when there is none.
-  std::string ObstacleToGroup() const {
+  std::string ObstacleTo(DeviceMethod method) const {
     for (int rank = 0; rank < topology_.size(); ++rank) {
       if (!infos_[rank].has_device) return Rank(rank) + " (" + Host(rank) + ") has no gradients on a GPU";
     }
+    std::string obstacle = method == DeviceMethod::kAll ? ObstacleToVersions(topology_.all()) : "";
     for (const Group& node : topology_.nodes()) {
-      if (std::string obstacle = ObstacleToGroup(node); !obstacle.empty()) return obstacle;
+      if (obstacle.empty() && node.size() > 1) obstacle = ObstacleToVersions(node);
+      if (obstacle.empty()) obstacle = ObstacleToDevices(node);
+    }
+    return obstacle;
+  }
+
+  std::string ObstacleToVersions(const Group& members) const {
+    const int first = members.world_rank(0);
+    for (const int rank : members.world_ranks()) {
+      if (infos_[rank].group_version == 0) return Rank(rank) + " cannot use NCCL: " + infos_[rank].why_no_group;
+    }
+    for (const int rank : members.world_ranks()) {
+      if (infos_[rank].group_version == infos_[first].group_version) continue;
+      return Rank(first) + " (" + Host(first) + ") has NCCL " + std::to_string(infos_[first].group_version) + " and " +
+             Rank(rank) + " (" + Host(rank) + ") has NCCL " + std::to_string(infos_[rank].group_version);
     }
     return "";
   }
 
-  std::string ObstacleToGroup(const Group& node) const {
-    if (node.size() == 1) return "";
-    const int first = node.world_rank(0);
+  // Slices of one GPU (MIG) have different uuids, and NCCL counts them as one.
+  std::string ObstacleToDevices(const Group& node) const {
     for (const int rank : node.world_ranks()) {
-      if (infos_[rank].group_version == 0) return Rank(rank) + " cannot use NCCL: " + infos_[rank].why_no_group;
-    }
-    for (const int rank : node.world_ranks()) {
-      if (infos_[rank].group_version != infos_[first].group_version) {
-        return Rank(first) + " has NCCL " + std::to_string(infos_[first].group_version) + " and " + Rank(rank) +
-               " (the same host, " + topology_.host_of(rank) + ") has NCCL " +
-               std::to_string(infos_[rank].group_version);
+      const DeviceInfo& device = infos_[rank].device;
+      for (const int other : node.world_ranks()) {
+        const DeviceInfo& its = infos_[other].device;
+        if (other <= rank || MayShare(infos_[rank])) continue;
+        if (device.uuid != its.uuid && device.bus_id != its.bus_id) continue;
+        return Rank(rank) + " and " + Rank(other) + " (" + Host(rank) + ") use the same GPU, " + device.name + " " +
+               device.bus_id + ": NCCL needs one GPU per rank, and slices of one (MIG) do not count";
       }
-    }
-    for (const auto& [uuid, ranks] : Users(node)) {
-      if (ranks.size() < 2 || MayShare(infos_[ranks[0]])) continue;
-      return Rank(ranks[0]) + " and " + Rank(ranks[1]) + " (" + Host(ranks[0]) + ") use the same GPU, " +
-             infos_[ranks[0]].device.name + " " + uuid + ": NCCL needs one GPU per rank";
     }
     return "";
   }
 
   // Only where NCCL was asked for: `auto` never lets ranks take a GPU by turns.
-  static bool MayShare(const RankDeviceInfo& info) {
-    return info.shares_device && info.wanted == NameOf(DeviceMethod::kGroup);
-  }
+  static bool MayShare(const RankDeviceInfo& info) { return info.shares_device && info.wanted != kAuto; }
 
   // The ranks of a node by the device that they use.
   std::map<std::string, std::vector<int>> Users(const Group& node) const {

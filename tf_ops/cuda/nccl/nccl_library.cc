@@ -144,6 +144,9 @@ Result<std::unique_ptr<nccl::Api>> LookUp(void* library, const std::string& path
   Look(library, "ncclCommFinalize", &api->CommFinalize, &missing);
   Look(library, "ncclCommDestroy", &api->CommDestroy, &missing);
   Look(library, "ncclCommAbort", &api->CommAbort, &missing);
+  Look(library, "ncclGroupStart", &api->GroupStart, &missing);
+  Look(library, "ncclGroupEnd", &api->GroupEnd, &missing);
+  Look(library, "ncclAllReduce", &api->AllReduce, &missing);
   Look(library, "ncclReduceScatter", &api->ReduceScatter, &missing);
   Look(library, "ncclAllGather", &api->AllGather, &missing);
   Look(library, "ncclGetErrorString", &api->GetErrorString, &missing);
