@@ -38,11 +38,10 @@ thread_local ThreadState thread;
 Gpu TheGpu() {
   const char* const value = std::getenv("FAKE_CUDA_GPU");
   const std::string name = value != nullptr ? value : "h100";
-  if (name == "p100") return {"Tesla P100", 6, 0, false};
-  if (name == "t4") return {"Tesla T4", 7, 5, false};
-  if (name == "h100") return {"NVIDIA H100 80GB HBM3", 9, 0, false};
-  if (name == "mig") return {"NVIDIA H100 80GB HBM3 MIG 1g.10gb", 9, 0, true};
-  Fatal("FAKE_CUDA_GPU is " + name + "; expected h100, t4, p100 or mig.");
+  if (name == "p100") return {"Tesla P100", 6, 0};
+  if (name == "t4") return {"Tesla T4", 7, 5};
+  if (name == "h100") return {"NVIDIA H100 80GB HBM3", 9, 0};
+  Fatal("FAKE_CUDA_GPU is " + name + "; expected h100, t4 or p100.");
 }
 
 int DriverVersion() {

@@ -3,7 +3,7 @@
 // Stricter than CUDA: streams, events, memory and kernels are used only while the context that they belong to is
 // current, and what no use here needs is refused.
 //
-//   FAKE_CUDA_GPU      h100 (default), t4, p100: what the devices are. mig: slices of one H100, with one bus id
+//   FAKE_CUDA_GPU      h100 (default), t4, p100: what the devices are
 //   FAKE_CUDA_DRIVER   the CUDA that the driver is of, such as 12040; unset: that of the headers. 0: there is no driver,
 //                      libcuda.so.1 cannot be loaded
 // and those of the fake GPU (tests/fake_gpu/settings.h).
@@ -22,7 +22,6 @@ namespace smddp::fake {
 struct Gpu {
   const char* name;
   int major, minor;
-  bool slice;
 };
 Gpu TheGpu();
 constexpr int kProcessors = 4;

@@ -112,7 +112,7 @@ CUresult cuDeviceGetName(char* into, int room, CUdevice device) {
 
 CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
   NEEDS_DEVICE(device);
-  const int process = fake::Read().shared ? 0 : getpid();
+  const int process = fake::Read().shared ? 0 : getpid();  // slices of one GPU have different uuids, too
   *uuid = {};
   std::memcpy(uuid->bytes, &device, sizeof device);
   std::memcpy(uuid->bytes + sizeof device, &process, sizeof process);
@@ -121,7 +121,9 @@ CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
 
 CUresult cuDeviceGetPCIBusId(char* into, int room, CUdevice device) {
   NEEDS_DEVICE(device);
-  std::snprintf(into, room, "0000:%02X:00.0", 0x3b + (fake::TheGpu().slice ? 0 : device));
+  const fake::Settings settings = fake::Read();
+  const int domain = settings.shared || settings.slices ? 0 : getpid() & 0xffff;
+  std::snprintf(into, room, "%04X:%02X:00.0", domain, 0x3b + device);
   return CUDA_SUCCESS;
 }
 

@@ -203,9 +203,9 @@ def test_a_gpu_without_kernels_is_not_counted():
     assert "Tesla P100" in found["first"]
 
 
-def test_a_slice_of_a_gpu_works():
-    found = support(CUDA_GPU="mig")
-    assert (found["count"], found["first"]) == (4, "NVIDIA H100 80GB HBM3 MIG 1g.10gb")
+def test_a_t4_is_counted_and_opened():
+    found = support(CUDA_GPU="t4")
+    assert (found["count"], found["first"]) == (4, "Tesla T4")
 
 
 # --- The fake CUDA itself ---

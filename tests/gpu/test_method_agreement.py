@@ -69,7 +69,7 @@ def test_ranks_on_one_gpu_or_on_slices_of_one_go_through_host_memory(shared):
     assert job.output.count("all sums are right") == 2
     ((taken, expected, why),) = fallbacks(job)
     assert (taken, expected) == ("host", "nccl")
-    assert "rank 0 and rank 1 (host a) use the same GPU, Fake GPU FAKE:0:00.0" in why
+    assert "rank 0 and rank 1 (host a) use the same GPU, " in why
 
 
 @pytest.mark.parametrize(
