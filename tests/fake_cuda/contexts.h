@@ -4,7 +4,8 @@
 // current, and what no use here needs is refused.
 //
 //   FAKE_CUDA_GPU      h100 (default), t4, p100: what the devices are
-//   FAKE_CUDA_DRIVER   the CUDA that the driver is of, such as 12040; unset: that of the headers. 0: there is no driver,
+//   FAKE_CUDA_DRIVER   the CUDA that the driver is of, such as 12040; unset: that of the headers. 0: there is no
+//   driver,
 //                      libcuda.so.1 cannot be loaded
 // and those of the fake GPU (tests/fake_gpu/settings.h).
 //

@@ -1,8 +1,7 @@
 // What tests use of the fake CUDA beyond the fake GPU's functions.
-#include "c_api.h"
-
 #include <functional>
 
+#include "c_api.h"
 #include "contexts.h"
 #include "cuda/cuda_device.h"
 #include "groups.h"

@@ -29,13 +29,13 @@ namespace {
 constexpr int kLeastPriority = 0, kGreatestPriority = -5;
 
 // Returns from a function that needs a context when the thread has none.
-#define NEEDS_CONTEXT(device)                                             \
-  if (!fake::IsInitialised()) return CUDA_ERROR_NOT_INITIALIZED;          \
-  const int device = CurrentDevice();                                     \
+#define NEEDS_CONTEXT(device)                                    \
+  if (!fake::IsInitialised()) return CUDA_ERROR_NOT_INITIALIZED; \
+  const int device = CurrentDevice();                            \
   if (device < 0) return CUDA_ERROR_INVALID_CONTEXT
 // The same of a function that describes a device.
-#define NEEDS_DEVICE(device)                                              \
-  if (!fake::IsInitialised()) return CUDA_ERROR_NOT_INITIALIZED;          \
+#define NEEDS_DEVICE(device)                                     \
+  if (!fake::IsInitialised()) return CUDA_ERROR_NOT_INITIALIZED; \
   if (device < 0 || device >= fake::Read().devices) return CUDA_ERROR_INVALID_DEVICE
 
 void* MemoryAt(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
@@ -228,7 +228,8 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream 
 
 CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
   NEEDS_CONTEXT(device);
-  if (flags != CU_STREAM_NON_BLOCKING) fake::Fatal("A stream that waits for the default stream, and it for the stream.");
+  if (flags != CU_STREAM_NON_BLOCKING)
+    fake::Fatal("A stream that waits for the default stream, and it for the stream.");
   if (priority == kGreatestPriority) fake::Add("urgent_streams", 1);
   return Give(fake::NewStream(device), stream);
 }

@@ -1,5 +1,5 @@
-// The instructions that the kernels use by name (tests/fake_cuda/device_code.py), as the PTX manual defines them. Included
-// in elements.h behind the CPU's own conversions.
+// The instructions that the kernels use by name (tests/fake_cuda/device_code.py), as the PTX manual defines them.
+// Included in elements.h behind the CPU's own conversions.
 #pragma once
 
 #include <cstdint>

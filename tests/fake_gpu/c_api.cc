@@ -101,6 +101,11 @@ SMDDP_EXPORT int fake_gpu_zero(int device, void* memory, size_t bytes, void* str
   if (status.ok()) on->Put([=] { std::memset(span->data(), 0, bytes); });
   return Noted(status);
 }
+// Fills memory with kPoison in the order of the stream; no call of the engine's interface.
+SMDDP_EXPORT void fake_gpu_poison(int device, void* memory, size_t bytes, void* stream) {
+  const auto span = std::make_shared<fake::Span>(fake::TouchByKernel(device, memory, bytes, "fake_gpu_poison"));
+  fake::StreamOf(device, stream, "fake_gpu_poison")->Put([=] { std::memset(span->data(), fake::kPoison, bytes); });
+}
 // Waits until the stream has run what it holds by now. 0: it has not within the seconds.
 SMDDP_EXPORT int fake_gpu_synchronize(int device, void* stream, double seconds) {
   const std::shared_ptr<fake::Moment> moment = fake::StreamOf(device, stream, "fake_gpu_synchronize")->Now();

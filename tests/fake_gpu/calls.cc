@@ -78,7 +78,8 @@ Status Wait(int device, void* stream, void* event) {
 Result<bool> Done(int device, void* event) {
   const std::shared_ptr<Event> found = EventOf(event, "Done");
   if (found->device != device) {
-    Fatal("Done got an event of device " + std::to_string(found->device) + " at device " + std::to_string(device) + ".");
+    Fatal("Done got an event of device " + std::to_string(found->device) + " at device " + std::to_string(device) +
+          ".");
   }
   SMDDP_RETURN_IF_ERROR(Begin(device, "done"));
   const std::lock_guard<std::mutex> lock(found->mutex);

@@ -22,4 +22,3 @@ const Compute& CpuCompute(const char*) {
 }
 
 }  // namespace smddp
-

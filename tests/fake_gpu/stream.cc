@@ -214,7 +214,8 @@ void WaitForDevice(int device) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   for (const auto& moment : moments) {
     while (!moment->has_come()) {
-      if (std::chrono::steady_clock::now() > end) Fatal("A call has waited for 30 s for the work of its device: a deadlock.");
+      if (std::chrono::steady_clock::now() > end)
+        Fatal("A call has waited for 30 s for the work of its device: a deadlock.");
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
   }

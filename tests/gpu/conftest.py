@@ -12,10 +12,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import fake_gpu
+from tests import fake_cuda, fake_gpu
 from tests.fake_gpu.gpu import call, left_clean
 
 ON_CUDA = os.environ.get("FAKE_GPU_INTERFACE") == "cuda"
+if ON_CUDA and fake_cuda.why_not():
+    pytest.exit(f"the GPU path was not run on the fake CUDA, which needs cuda.h: {fake_cuda.why_not()}", returncode=0)
 # What another interface does not change, and what is about this one.
 collect_ignore = ["test_cuda_moves.py", "test_gpu_check.py", "test_nccl_processes.py"] if ON_CUDA else []
 collect_ignore += [] if ON_CUDA else ["test_cuda_adapter.py"]

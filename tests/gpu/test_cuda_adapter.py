@@ -86,7 +86,10 @@ def test_an_event_that_has_not_come_is_no_error():
 
 
 def test_memory_that_cannot_be_had():
-    with left_clean(ALIVE, MEMORY="100"), pytest.raises(GpuError, match=r"no_resources: .*cuMemAlloc.*set_memory_growth"):
+    with (
+        left_clean(ALIVE, MEMORY="100"),
+        pytest.raises(GpuError, match=r"no_resources: .*cuMemAlloc.*set_memory_growth"),
+    ):
         call("allocate", 0, 101)
 
 
@@ -237,7 +240,8 @@ def test_the_fake_cuda_is_strict():
         "    read, write = os.pipe(); child = os.fork()\n"
         "    if child == 0:\n"
         "        os.dup2(write, 2); p = ctypes.c_void_p()\n"
-        "        m, s, e = map(ctypes.c_void_p, (call('allocate', 0, 100), call('make_stream', 0), call('make_event', 0)))\n"
+        "        made = call('allocate', 0, 100), call('make_stream', 0), call('make_event', 0)\n"
+        "        m, s, e = map(ctypes.c_void_p, made)\n"
         "        *before, last = case.split('; '); cuda.fake_cuda_set_current(1); exec('; '.join(before))\n"
         "        os.write(2, f'answer {eval(last)}'.encode()); os._exit(0)\n"
         "    os.close(write); said.append(os.fdopen(read).read()); os.waitpid(child, 0)\n"

@@ -20,7 +20,7 @@ def libraries(tmp_path_factory):
 
 
 def run(libraries, script, *arguments, ranks=2, **more):
-    env = {**libraries, "FAKE_GPU_DEVICES": "1", "FAKE_GPU_DELAY_US": "300", **more}
+    env = {**libraries, "FAKE_GPU_DEVICES": "1", "FAKE_GPU_DELAY_US": "300", "FAKE_GPU_PAGEABLE": "later", **more}
     return mpirun.launch([SCRIPTS / script, *arguments], ranks=ranks, timeout=SECONDS, env=env).check().output
 
 
