@@ -201,7 +201,8 @@ const std::vector<EnvVariable>& EnvVariables() {
        "without a GPU (tests/fake_gpu).",
        /*for_developers=*/true},
       {"SMDDP_GPU_STAGE", "", "auto",
-       "How gradients on GPUs are reduced (docs/gpu.md): nccl (NCCL among all ranks), nccl-node (NCCL inside the nodes, "
+       "How gradients on GPUs are reduced (docs/gpu.md): nccl (NCCL among all ranks), nccl-node (NCCL inside the "
+       "nodes, "
        "the CPUs between them), host (through host memory), or auto, the first of these that works on all ranks. Must "
        "agree on all ranks."},
       {"SMDDP_GRADIENT_ORDER", "", "observed",
