@@ -237,8 +237,9 @@ const std::vector<EnvVariable>& EnvVariables() {
        "Whether init() uses MPI: auto (when a launcher started the process, or MPI is initialised already), on, off.",
        /*for_developers=*/true},
       {"SMDDP_NCCL_LIBRARY", "", "",
-       "The NCCL to use between GPUs. Empty: the one of the nvidia-nccl wheel beside TensorFlow, else libnccl.so.2 where "
-       "the dynamic linker finds it.",
+       "The NCCL to use. Empty: the one of the nvidia-nccl wheel beside TensorFlow, else libnccl.so.2 where the "
+       "dynamic "
+       "linker finds it.",
        /*for_developers=*/true},
       {"SMDDP_RAIL_ALGORITHM", "", "auto",
        "How equal shards are summed between nodes: direct, ring, recursive_doubling, halving_doubling, or auto, which "

@@ -16,7 +16,6 @@
 #include "collectives/device/device_context.h"
 #include "collectives/device/methods/pinned_copy.h"
 #include "collectives/device/methods/tensors.h"
-#include "collectives/rail/quantised_exchange.h"
 #include "core/shard.h"
 
 namespace smddp {
@@ -222,8 +221,7 @@ TaskPtr DeviceAllreduce(DeviceContext& context, const AllreduceAlgorithm& rail, 
   for (const auto& work : call.works) on_device |= work != nullptr;
   DeviceMethod method = call.through_host ? DeviceMethod::kHost : context.method();
   const bool summed_by_nccl = call.call.op == ReduceOp::kSum && floating && IsFloating(view.wire());
-  const bool in_8_bits = &rail == &QuantisedExchange();
-  if (!summed_by_nccl || (in_8_bits && method == DeviceMethod::kAll)) method = DeviceMethod::kHost;
+  if (!summed_by_nccl) method = DeviceMethod::kHost;
   if ((method == DeviceMethod::kHost && !on_device) || view.elements() == 0) {
     return HierarchicalAllreduce(context.fabric(), rail, call.call);
   }
