@@ -37,7 +37,7 @@ class Decider {
   bool automatic() const { return wanted_ == kAuto; }
   // "rank 3 (host h0)"
   std::string Rank(int rank) const {
-    return "rank " + std::to_string(topology_.global_rank(rank)) + " (host " + topology_.host_of(rank) + ")";
+    return "rank " + std::to_string(topology_.global_rank(rank)) + " (host " + topology_.host_name(rank) + ")";
   }
 
   // "" when there is none.
