@@ -159,8 +159,8 @@ class GpuGroup {
   void Health() { ThrowIfError(group_->Health()); }
   // `kind`: of GroupCall.
   void Call(int kind, Address into, Address from, int64_t each, const std::string& dtype, Address stream) {
-    ThrowIfError(group_->Call({{static_cast<GroupCall::Kind>(kind), At(into), At(from), each, ParseDType(dtype)}},
-                              At(stream)));
+    ThrowIfError(
+        group_->Call({{static_cast<GroupCall::Kind>(kind), At(into), At(from), each, ParseDType(dtype)}}, At(stream)));
   }
   void Abort() { group_->Abort(); }
 

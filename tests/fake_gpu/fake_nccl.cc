@@ -1,8 +1,8 @@
 // NCCL's binary interface on the fake GPU: members meet in shared memory, in any threads of any processes of one host.
 //
 // As strict as it can be: a call is put on its stream only when CommGetAsyncError has been asked FAKE_NCCL_POLLS times
-// (2), members that make different calls, or other calls together, are told, and so are two on one GPU, a second call before the first was
-// launched, and whoever uses a communicator that was destroyed.
+// (2), members that make different calls, or other calls together, are told, and so are two on one GPU, a second call
+// before the first was launched, and whoever uses a communicator that was destroyed.
 //
 //   FAKE_NCCL_VERSION=n      what ncclGetVersion says: 22703
 //   FAKE_NCCL_FAIL=what:result[:n][@member], more with commas between: what fails, with which ncclResult_t

@@ -1,5 +1,6 @@
 // DeviceGroup for tests, as C functions. What they return is 0 or more, or not null, unless there was an error;
 // fake_gpu_error says which.
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -21,12 +22,23 @@ SMDDP_EXPORT void* fake_gpu_load_groups(const char* path) {
   return Noted(library, static_cast<DeviceGroupLibrary*>(nullptr));
 }
 SMDDP_EXPORT int fake_gpu_group_version(void* library) { return static_cast<DeviceGroupLibrary*>(library)->version(); }
+// As text: the bytes in hexadecimal digits.
 SMDDP_EXPORT int fake_gpu_group_id(void* library, char* into, size_t room) {
-  return Text(static_cast<DeviceGroupLibrary*>(library)->MakeId(), into, room);
+  Result<std::string> id = static_cast<DeviceGroupLibrary*>(library)->MakeId();
+  if (!id.ok()) return Noted(id.status());
+  std::string digits;
+  for (const char byte : *id) {
+    for (const int half : {static_cast<unsigned char>(byte) >> 4, byte & 15}) digits += "0123456789abcdef"[half];
+  }
+  return Text(digits, into, room);
 }
 SMDDP_EXPORT void* fake_gpu_join(void* library, const char* id, int size, int member, int device) {
+  std::string bytes;
+  for (size_t i = 0; i + 1 < std::strlen(id); i += 2) {
+    bytes += static_cast<char>(std::strtol(std::string(id + i, 2).c_str(), nullptr, 16));
+  }
   Result<std::unique_ptr<DeviceGroup>> joined =
-      static_cast<DeviceGroupLibrary*>(library)->Join(id, size, member, At(device));
+      static_cast<DeviceGroupLibrary*>(library)->Join(bytes, size, member, At(device));
   return joined.ok() ? joined->release() : (Noted(joined.status()), nullptr);
 }
 SMDDP_EXPORT int fake_gpu_group_ready(void* group) {

@@ -126,7 +126,17 @@ def test_buffers_are_made_in_the_first_steps_only(stage):
 
 FAILURES = {
     "host": ("pack:2", "unpack:2", "copy:9", "record:20", "wait:9", "done:12", "allocate:6", "pin:6", "work:40"),
-    "nccl-node": ("pack:2", "unpack:2", "copy:9", "record:20", "wait:9", "done:12", "allocate:6", "event:12", "work:40"),
+    "nccl-node": (
+        "pack:2",
+        "unpack:2",
+        "copy:9",
+        "record:20",
+        "wait:9",
+        "done:12",
+        "allocate:6",
+        "event:12",
+        "work:40",
+    ),
     "nccl": ("pack:2", "unpack:2", "record:20", "wait:9", "done:12", "allocate:6", "event:12", "work:40"),
 }
 

@@ -60,13 +60,15 @@ def test_a_rank_that_brings_no_gradients_is_noticed():
     assert "did not finish within 1 s" in words
 
 
-@pytest.mark.parametrize("stage", ["host", "nccl-node", "nccl"])
-def test_sets_that_reduce_in_another_order_on_each_rank_do_not_wait_for_one_another(stage):
+@pytest.mark.parametrize(
+    ("stage", "hosts"), [("host", "aaa"), ("nccl-node", "aaa"), ("nccl", "aaa"), ("nccl", "aba")], ids=str
+)
+def test_sets_that_reduce_in_another_order_on_each_rank_do_not_wait_for_one_another(stage, hosts):
     sets = {
         **environment(stage),
         "SMDDP_DYNAMIC_PROCESS_SETS": "1",
         "SMDDP_STALL_ERROR_SECONDS": "20",
         "FAKE_GPU_DELAY_US": "0",
     }
-    job = launch([SCRIPTS / "gpu_two_sets.py"], 3, timeout=60, env=sets).check()
+    job = launch([SCRIPTS / "gpu_two_sets.py", hosts], 3, timeout=60, env=sets).check()
     assert job.output.count("all sums are right") == 3

@@ -49,7 +49,7 @@ class DeviceGroupLibrary {
  public:
   virtual ~DeviceGroupLibrary() = default;
   virtual int version() const = 0;  // 22703 is 2.27.3
-  // What the members need to find each other; one member creates it and sends it to the others. Short.
+  // What the members need to find each other; one member creates it and sends it to the others: bytes, few.
   virtual Result<std::string> MakeId() = 0;
   // Begins to join; DeviceGroup::Ready returns true when all members have. The device outlives the group.
   virtual Result<std::unique_ptr<DeviceGroup>> Join(const std::string& id, int size, int member, Device& device) = 0;

@@ -48,12 +48,6 @@ Status DeviceContext::While(const char* doing, const Status& status) const {
                                      doing + ": " + status.message());
 }
 
-Result<bool> DeviceContext::Passed(const PooledEvent& event, const char* doing) const {
-  Result<bool> passed = event.Passed();
-  if (!passed.ok()) return While(doing, passed.status());
-  return passed;
-}
-
 void DeviceContext::KeepMemory() {
   device_buffers_.Leak();
   pinned_buffers_.Leak();

@@ -65,7 +65,6 @@ class DeviceContext {
 
   // Adds to the status what was being done on which GPU.
   Status While(const char* doing, const Status& status) const;
-  Result<bool> Passed(const PooledEvent& event, const char* doing) const;
 
  private:
   bool Drain(double seconds);
@@ -91,7 +90,7 @@ struct DeviceCall {
 
 // The task is done when the frameworks' streams wait for the results, results in host memory are complete, and
 // everything that needs other ranks has also happened on the GPU. What NCCL does not sum, by dtypes and operation, goes
-// through host memory, where other ranks may have their tensors already; so do sums in 8 bits with kAll. Every rank makes the same call; without
+// through host memory, where other ranks may have their tensors already. Every rank makes the same call; without
 // `through_host` also ranks whose pieces are all in host memory (a rank that has joined). Different calls of one
 // session run concurrently and may begin in any order.
 TaskPtr DeviceAllreduce(DeviceContext& context, const AllreduceAlgorithm& rail, const DeviceCall& call);

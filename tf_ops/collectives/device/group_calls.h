@@ -22,7 +22,7 @@ class GroupCalls {
   // Calls go on `stream`.
   GroupCalls(const Fabric& fabric, const Group& members, std::unique_ptr<DeviceGroup> group, EventPool& events,
              DeviceStream stream)
-      : members_(members), group_(std::move(group)), order_(fabric, members), events_(events), stream_(stream) {}
+      : group_(std::move(group)), order_(fabric, members), events_(events), stream_(stream) {}
 
   // Have all members joined? Poll. Errors come at once.
   Result<bool> Joined() { return group_->Ready(); }
@@ -35,7 +35,6 @@ class GroupCalls {
   // The same from time to time.
   Status Check();
   std::string Describe() const { return launching_.empty() ? "waiting for " + order_.Describe() : "waiting for NCCL"; }
-  int size() const { return members_.size(); }
   // Ends work under way, on the GPU too. Only the destructor may follow. Without it the destructor waits for the work.
   void Abort() { group_->Abort(); }
 
@@ -47,7 +46,6 @@ class GroupCalls {
   Status Step();
   Result<bool> Reported(const Result<bool>& answer);
 
-  const Group members_;
   const std::unique_ptr<DeviceGroup> group_;
   NcclCallOrder order_;
   EventPool& events_;

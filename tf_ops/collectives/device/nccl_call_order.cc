@@ -11,11 +11,6 @@ constexpr Tag kTag = {kNcclOrderOperation, 0, 0};
 // Turns that are told before the current one is over: its message travels while the one before it is launched.
 constexpr size_t kTurnsAhead = 2;
 
-template <class Values, class Value>
-bool Contains(const Values& values, const Value& value) {
-  return std::find(values.begin(), values.end(), value) != values.end();
-}
-
 }  // namespace
 
 NcclCallOrder::NcclCallOrder(const Fabric& fabric, const Group& members)
@@ -34,7 +29,7 @@ Result<std::vector<NcclCallOrder::Key>> NcclCallOrder::Turn() {
   SMDDP_RETURN_IF_ERROR(tree_.parent < 0 ? Assign() : Receive());
   if (turns_.empty()) return std::vector<Key>();
   for (const Key key : turns_.front()) {
-    if (!Contains(wanted_, key)) return std::vector<Key>();
+    if (std::count(wanted_.begin(), wanted_.end(), key) == 0) return std::vector<Key>();
   }
   return turns_.front();
 }
@@ -45,11 +40,9 @@ void NcclCallOrder::Finish() {
 }
 
 std::vector<NcclCallOrder::Key> NcclCallOrder::WithoutTurn() const {
-  std::vector<Key> without;
-  for (const Key key : wanted_) {
-    if (std::none_of(turns_.begin(), turns_.end(), [key](const auto& turn) { return Contains(turn, key); })) {
-      without.push_back(key);
-    }
+  std::vector<Key> without = wanted_;
+  for (const auto& turn : turns_) {
+    for (const Key key : turn) without.erase(std::remove(without.begin(), without.end(), key), without.end());
   }
   return without;
 }
@@ -77,7 +70,8 @@ Status NcclCallOrder::Receive() {
     SMDDP_ASSIGN_OR_RETURN(const bool here, recv_.AllDone());
     if (!here) break;
     receiving_ = false;
-    if (received_.count < 1 || received_.count > kMostTogether) return OtherVersion("The order of NCCL's calls is unreadable");
+    if (received_.count < 1 || received_.count > kMostTogether)
+      return OtherVersion("The order of NCCL's calls is unreadable");
     SMDDP_RETURN_IF_ERROR(Add(received_));
   }
   return Status::Ok();
@@ -88,8 +82,7 @@ Status NcclCallOrder::Add(const Message& message) {
   if (tree_.children.empty()) return Status::Ok();
   Sent& sent = sent_.emplace_back(fabric_.transport, message);
   for (const int child : tree_.children) {
-    SMDDP_RETURN_IF_ERROR(
-        sent.transfers.Send(members_.world_rank(child), kTag, {&sent.message, sizeof(sent.message)}));
+    SMDDP_RETURN_IF_ERROR(sent.transfers.Send(members_.world_rank(child), kTag, {&sent.message, sizeof(sent.message)}));
   }
   return Status::Ok();
 }

@@ -26,28 +26,26 @@ inline const char* NameOf(DeviceMethod method) {
 struct RankDeviceInfo {
   bool has_device = false;
   DeviceInfo device;      // if it has one
-  int visible = 0;        // devices that the process sees
-  std::string wanted;     // SMDDP_GPU_STAGE of this rank
   int group_version = 0;  // of NCCL; 0: it cannot be used
   std::string why_no_group;
   bool shares_device = false;  // NCCL was told that ranks may share a GPU
 
   SMDDP_FIELDS(has_device, device.index, device.name, device.uuid, device.bus_id, device.bytes, device.processors,
-               visible, wanted, group_version, why_no_group, shares_device);
+               group_version, why_no_group, shares_device);
   bool IsWellFormed() const { return true; }
 };
 
 struct DeviceDecision {
   // What may work, the best first; a method may still not start (runtime/gpu/method_agreement.h). Never empty.
   std::vector<DeviceMethod> methods;
-  // For users, reported by rank 0: for example two ranks of a node that share one of several GPUs.
-  std::vector<std::string> warnings;
   std::string why_not_nccl;  // why a method that `auto` prefers is not among them; "": all are
 };
-// `infos` by rank of the topology; ranks that sent none have `has_device` false. The result is the same on all ranks.
-// An error says why the user's setting is impossible; it is the same on all ranks too.
+// `infos` by rank of the topology; ranks that sent none have `has_device` false. `wanted`: SMDDP_GPU_STAGE, equal on
+// all ranks. The result is the same on all ranks. An error says why the user's setting is impossible; it is the same on
+// all ranks too.
 //   auto: nccl where every rank has a GPU of its own and NCCL in one version; nccl-node where that is so on every node
 //   with several ranks; host. A setting by name: that method alone.
-Result<DeviceDecision> Decide(const Topology& topology, const std::vector<RankDeviceInfo>& infos);
+Result<DeviceDecision> Decide(const Topology& topology, const std::string& wanted,
+                              const std::vector<RankDeviceInfo>& infos);
 
 }  // namespace smddp

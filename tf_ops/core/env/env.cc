@@ -201,7 +201,8 @@ const std::vector<EnvVariable>& EnvVariables() {
        "without a GPU (tests/fake_gpu).",
        /*for_developers=*/true},
       {"SMDDP_GPU_STAGE", "", "auto",
-       "How gradients on GPUs are reduced (docs/gpu.md): nccl (NCCL among all ranks), nccl-node (NCCL inside the nodes, "
+       "How gradients on GPUs are reduced (docs/gpu.md): nccl (NCCL among all ranks), nccl-node (NCCL inside the "
+       "nodes, "
        "the CPUs between them), host (through host memory), or auto, the first of these that works on all ranks. Must "
        "agree on all ranks."},
       {"SMDDP_GRADIENT_ORDER", "", "observed",
@@ -236,8 +237,9 @@ const std::vector<EnvVariable>& EnvVariables() {
        "Whether init() uses MPI: auto (when a launcher started the process, or MPI is initialised already), on, off.",
        /*for_developers=*/true},
       {"SMDDP_NCCL_LIBRARY", "", "",
-       "The NCCL to use between the GPUs of a node. Empty: the one of the nvidia-nccl wheel beside TensorFlow, else "
-       "libnccl.so.2 where the dynamic linker finds it.",
+       "The NCCL to use. Empty: the one of the nvidia-nccl wheel beside TensorFlow, else libnccl.so.2 where the "
+       "dynamic "
+       "linker finds it.",
        /*for_developers=*/true},
       {"SMDDP_RAIL_ALGORITHM", "", "auto",
        "How equal shards are summed between nodes: direct, ring, recursive_doubling, halving_doubling, or auto, which "

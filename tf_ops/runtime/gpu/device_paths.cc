@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "collectives/rail/quantised_exchange.h"
 #include "core/process/log.h"
 
 namespace smddp {
@@ -9,17 +10,6 @@ namespace {
 
 // Plans and what the ranks say about their GPUs are announced under different names.
 constexpr char kPrefix[] = "the GPUs of ";
-
-// Fails at its first step, which ends the session.
-class FailingTask : public Task {
- public:
-  explicit FailingTask(Status why) : why_(std::move(why)) {}
-  Result<Progress> Step() override { return why_; }
-  std::string Describe() const override { return "failing"; }
-
- private:
-  const Status why_;
-};
 
 }  // namespace
 
@@ -110,12 +100,10 @@ Result<DeviceContext*> DevicePaths::ContextFor(const std::vector<TensorRef>& ten
 
 Result<std::string> DevicePaths::DeviceInfoFor(const std::vector<TensorRef>& tensors) {
   RankDeviceInfo info;
-  info.wanted = wanted_;
   const auto in_host_memory = [](const TensorRef& tensor) { return tensor.device == nullptr; };
   if (std::all_of(tensors.begin(), tensors.end(), in_host_memory)) return Encode(info);
   SMDDP_RETURN_IF_ERROR(ContextFor(tensors).status());
   info.has_device = true;
-  info.visible = devices_.Count();
   info.device = context_->device().info();
   Result<DeviceGroupLibrary*> groups = devices_.groups();
   info.why_no_group = groups.status().message();
@@ -127,13 +115,8 @@ Result<std::string> DevicePaths::DeviceInfoFor(const std::vector<TensorRef>& ten
 
 Result<bool> DevicePaths::Opens(const std::vector<std::string>& texts) {
   const Topology& topology = fabric_.topology;
-  RankDeviceInfo unsaid;
-  unsaid.wanted = wanted_;
-  SMDDP_ASSIGN_OR_RETURN(const std::vector<RankDeviceInfo> infos, ReadAll(topology, texts, unsaid));
-  SMDDP_ASSIGN_OR_RETURN(const DeviceDecision decision, Decide(topology, infos));
-  if (topology.rank() == 0) {
-    for (const std::string& warning : decision.warnings) Log(LogLevel::kWarning, warning);
-  }
+  SMDDP_ASSIGN_OR_RETURN(const std::vector<RankDeviceInfo> infos, ReadAll<RankDeviceInfo>(topology, texts));
+  SMDDP_ASSIGN_OR_RETURN(const DeviceDecision decision, Decide(topology, wanted_, infos));
   const DeviceMethod best = decision.methods.front();
   const std::string& why = decision.why_not_nccl;
   if (!why.empty() && told_.insert(why).second) TellWhyNot(topology, best, DeviceMethod::kAll, why);
@@ -141,7 +124,9 @@ Result<bool> DevicePaths::Opens(const std::vector<std::string>& texts) {
   if (context_ == nullptr) {
     return Status(Reason::kInternal, "Rank 0 expects gradients on a GPU, but this rank has none.");
   }
-  if (!agreement_.begun()) agreement_.Begin(*context_, decision.methods);
+  if (agreement_.begun()) return true;
+  const Result<DeviceGroupLibrary*> groups = devices_.groups();
+  agreement_.Begin(*context_, groups.ok() ? *groups : nullptr, decision.methods);
   return true;
 }
 
@@ -153,10 +138,12 @@ void DevicePaths::End(bool failed) {
 TaskPtr DevicePaths::BeginBucket(const std::string& plan, const AllreduceAlgorithm& rail, const FusedCall& call,
                                  const std::vector<TensorRef>& tensors) {
   const Result<DeviceContext*> context = ContextFor(tensors);
-  if (!context.ok()) return std::make_unique<FailingTask>(context.status());
+  if (!context.ok()) return Until("failing", [context]() -> Result<bool> { return context.status(); });
   if (*context == nullptr) return HierarchicalAllreduce(fabric_, rail, call);
   const auto at = states_.find(plan);
   DeviceCall device = {call, {}, /*through_host=*/at == states_.end() || at->second != State::kDevice};
+  // NCCL has no sums in 8 bits; with kNode they are the rail's.
+  device.through_host |= &rail == &QuantisedExchange() && (*context)->method() == DeviceMethod::kAll;
   for (const TensorRef& tensor : tensors) {
     if (tensor.elements() > 0) device.works.push_back(tensor.device);  // as in the view: no empty tensors
   }

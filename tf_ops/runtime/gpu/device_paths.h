@@ -35,7 +35,7 @@ class DevicePaths : public Component, public VerdictReader {
         fabric_(fabric),
         coordination_(coordination),
         devices_(devices),
-        agreement_(fabric.topology, devices, coordination, std::min(env.start_timeout_s, kMostStartSeconds)),
+        agreement_(fabric.topology, coordination, std::min(env.start_timeout_s, kMostStartSeconds)),
         wanted_(env.gpu_stage),
         ranks_share_gpus_(env.ranks_share_gpus) {}
   // `on_agreed` is called with the name of a plan whose buckets may now begin.

@@ -11,8 +11,9 @@ constexpr int64_t kPauseNs = 50 * 1000000LL;
 
 }  // namespace
 
-void MethodAgreement::Begin(DeviceContext& context, std::vector<DeviceMethod> methods) {
+void MethodAgreement::Begin(DeviceContext& context, DeviceGroupLibrary* groups, std::vector<DeviceMethod> methods) {
   context_ = &context;
+  groups_ = groups;
   methods_ = std::move(methods);
   Start();
 }
@@ -22,12 +23,10 @@ void MethodAgreement::Start() {
   mine_.method = static_cast<int32_t>(method());
   settled_ = method() == DeviceMethod::kHost;
   if (settled_) return;
-  joining_ = false;
   mine_.started = members().size() == 1;
   begun_ns_ = NowNs();
   if (!mine_.started && members().world_rank(0) == topology_.rank()) {
-    const Result<DeviceGroupLibrary*> groups = devices_.groups();
-    const Result<std::string> id = groups.ok() ? (*groups)->MakeId() : Result<std::string>(groups.status());
+    const Result<std::string> id = groups_->MakeId();
     id.ok() ? void(mine_.id = *id) : Fails(id.status());
   }
   Announce();
@@ -46,7 +45,7 @@ void MethodAgreement::Announce() {
 Status MethodAgreement::OnRound(const std::vector<std::string>& texts) {
   waits_for_answer_ = false;
   answered_ns_ = NowNs();
-  SMDDP_ASSIGN_OR_RETURN(std::vector<MethodRound> all, ReadAll(topology_, texts, MethodRound()));
+  SMDDP_ASSIGN_OR_RETURN(std::vector<MethodRound> all, ReadAll<MethodRound>(topology_, texts));
   bool all_started = true;
   for (int rank = 0; rank < topology_.size(); ++rank) {
     if (all[rank].method != mine_.method) all[rank] = {};
@@ -59,27 +58,22 @@ Status MethodAgreement::OnRound(const std::vector<std::string>& texts) {
     Log(LogLevel::kInfo, std::string("gradients on GPUs use the method '") + NameOf(method()) + "'");
   }
   const std::string& id = all[members().world_rank(0)].id;
-  if (!mine_.started && !joining_ && !id.empty()) Join(id);
+  if (mine_.started || context_->calls() != nullptr || id.empty()) return Status::Ok();
+  const Status joins = context_->Join(members(), id, *groups_);
+  if (!joins.ok()) Fails(joins);
   return Status::Ok();
-}
-
-void MethodAgreement::Join(const std::string& id) {
-  joining_ = true;
-  Result<DeviceGroupLibrary*> groups = devices_.groups();
-  const Status status = groups.ok() ? context_->Join(members(), id, **groups) : groups.status();
-  if (!status.ok()) Fails(status);
 }
 
 void MethodAgreement::Step() {
   if (waits_for_answer_) return;
   if (!mine_.started && mine_.why_not.empty()) {
-    const Result<bool> joined = joining_ ? context_->calls()->Joined() : Result<bool>(false);
+    Result<bool> joined = context_->calls() != nullptr ? context_->calls()->Joined() : Result<bool>(false);
+    if (joined.ok() && !*joined && NowNs() - begun_ns_ > static_cast<int64_t>(seconds_ * 1e9)) {
+      joined = Status(Reason::kTimedOut,
+                      "NCCL has not connected the ranks within " + std::to_string(static_cast<int>(seconds_)) + " s");
+    }
     mine_.started = joined.ok() && *joined;
     if (!joined.ok()) Fails(joined.status());
-    if (!mine_.started && NowNs() - begun_ns_ > static_cast<int64_t>(seconds_ * 1e9)) {
-      Fails(Status(Reason::kTimedOut, "NCCL has not connected the ranks within " +
-                                          std::to_string(static_cast<int>(seconds_)) + " s"));
-    }
   }
   const bool news = mine_.started || !mine_.why_not.empty();
   if (news || NowNs() - answered_ns_ > kPauseNs) Announce();
@@ -90,7 +84,8 @@ Status MethodAgreement::Next(const std::string& why) {
   context_->End(/*failed=*/true);
   methods_.erase(methods_.begin());
   if (methods_.empty()) {
-    return Status(Reason::kBadState, std::string("SMDDP_GPU_STAGE=") + NameOf(failed) + ", but it does not start. " + why);
+    return Status(Reason::kBadState,
+                  std::string("SMDDP_GPU_STAGE=") + NameOf(failed) + ", but it does not start. " + why);
   }
   TellWhyNot(topology_, method(), failed, why);
   Start();

@@ -14,7 +14,6 @@
 #include "collectives/device/device_context.h"
 #include "core/clock.h"
 #include "core/wire.h"
-#include "runtime/gpu/devices.h"
 #include "runtime/named/coordination.h"
 
 namespace smddp {
@@ -37,11 +36,12 @@ class MethodAgreement {
   static constexpr char kName[] = "the method of GPUs";
 
   // All outlive it. `seconds`: for each start.
-  MethodAgreement(const Topology& topology, Devices& devices, Coordination& coordination, double seconds)
-      : topology_(topology), devices_(devices), coordination_(coordination), seconds_(seconds) {}
+  MethodAgreement(const Topology& topology, Coordination& coordination, double seconds)
+      : topology_(topology), coordination_(coordination), seconds_(seconds) {}
 
-  // Call it once, with the same methods on all ranks; not empty. `context` outlives the rounds.
-  void Begin(DeviceContext& context, std::vector<DeviceMethod> methods);
+  // Call it once, with the same methods on all ranks; not empty. `context` outlives the rounds. `groups` may be null on
+  // a rank that is alone in its groups.
+  void Begin(DeviceContext& context, DeviceGroupLibrary* groups, std::vector<DeviceMethod> methods);
   bool begun() const { return context_ != nullptr; }
   // The ranks have agreed: `context` uses the method.
   bool settled() const { return settled_; }
@@ -56,30 +56,29 @@ class MethodAgreement {
   const Group& members() const { return method() == DeviceMethod::kAll ? topology_.all() : topology_.node(); }
   void Start();
   void Announce();
-  void Join(const std::string& id);
   void Fails(const Status& why) { mine_.why_not = why.message().substr(0, kMostWords); }
   Status Next(const std::string& why);
 
   static constexpr size_t kMostWords = 1000;
 
   const Topology& topology_;
-  Devices& devices_;
   Coordination& coordination_;
   const double seconds_;
   DeviceContext* context_ = nullptr;
+  DeviceGroupLibrary* groups_ = nullptr;
   std::vector<DeviceMethod> methods_;  // that are left, the current one first
   MethodRound mine_;
-  bool joining_ = false, waits_for_answer_ = false, settled_ = false;
+  bool waits_for_answer_ = false, settled_ = false;
   int64_t begun_ns_ = 0, answered_ns_ = 0;
 };
 
 // Said by rank 0: a method that users may expect is not the one that is taken, or tried next.
 void TellWhyNot(const Topology& topology, DeviceMethod taken, DeviceMethod expected, const std::string& why);
 
-// What every rank has said of its GPU; of those that have joined (hvd.join) what is said by default.
+// What every rank has said of its GPU. Those that have joined (hvd.join) say nothing.
 template <class Info>
-Result<std::vector<Info>> ReadAll(const Topology& topology, const std::vector<std::string>& texts, const Info& unsaid) {
-  std::vector<Info> all(topology.size(), unsaid);
+Result<std::vector<Info>> ReadAll(const Topology& topology, const std::vector<std::string>& texts) {
+  std::vector<Info> all(topology.size());
   if (texts.size() != all.size()) return OtherVersion("Rank 0 sent unreadable descriptions of GPUs");
   for (int rank = 0; rank < topology.size(); ++rank) {
     if (texts[rank].empty() || Decode(texts[rank], &all[rank])) continue;

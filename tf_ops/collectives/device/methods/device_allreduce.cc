@@ -1,7 +1,8 @@
 // A bucket on a GPU is packed there, reduced by the session's method, and unpacked there:
 //
 //   kAll    NCCL's allreduce among all ranks
-//   kNode   NCCL's reduce-scatter in the node, the exchange of my shard between nodes by the CPUs, NCCL's allgather. The
+//   kNode   NCCL's reduce-scatter in the node, the exchange of my shard between nodes by the CPUs, NCCL's allgather.
+//   The
 //           buffer holds one part of equal length for each member. On a node with more ranks than rails, some members
 //           reduce nothing: their parts lie behind the bucket, and their contents are ignored.
 //   kHost   all of it by the CPUs while other parts of it are copied. The messages are identical, bit for bit, to those
@@ -15,7 +16,6 @@
 #include "collectives/device/device_context.h"
 #include "collectives/device/methods/pinned_copy.h"
 #include "collectives/device/methods/tensors.h"
-#include "collectives/rail/quantised_exchange.h"
 #include "core/shard.h"
 
 namespace smddp {
@@ -39,8 +39,11 @@ class DeviceAllreduceTask : public Task {
     if (calls_ != nullptr) SMDDP_RETURN_IF_ERROR(context_.While("NCCL", calls_->Check()));
     for (bool moved = false;; moved = true) {
       SMDDP_ASSIGN_OR_RETURN(const Progress progress, Pass());
-      if (progress != Progress::kDone) return moved ? Progress::kMoved : progress;
-      if (phase_ == Phase::kHostPieces) return Progress::kDone;
+      if (progress != Progress::kDone) {
+        Mark();
+        return moved ? Progress::kMoved : progress;
+      }
+      if (phase_ == Phase::kOnGpu) return Progress::kDone;
       phase_ = static_cast<Phase>(static_cast<int>(phase_) + 1);
     }
   }
@@ -51,7 +54,7 @@ class DeviceAllreduceTask : public Task {
   }
 
  private:
-  enum class Phase { kStart, kReduce, kExchange, kGather, kOnGpu, kHostPieces };
+  enum class Phase { kStart, kReduce, kExchange, kGather, kOnGpu };
 
   const FusedView& view() const { return *call_.call.view; }
   int64_t elements() const { return view().elements(); }
@@ -78,48 +81,41 @@ class DeviceAllreduceTask : public Task {
   Result<Progress> Pass() {
     switch (phase_) {
       case Phase::kStart:
-        SMDDP_RETURN_IF_ERROR(Start());
-        return Progress::kDone;
+        return Start();
       case Phase::kReduce:
-        return Made(calls_ != nullptr, StageTimes::kNodeReduceScatter);
+        return Made(calls_ != nullptr);
       case Phase::kExchange:
         return Exchange();
       case Phase::kGather:
         return Gathered();
       case Phase::kOnGpu:
-        return Ended();
-      case Phase::kHostPieces:
         break;
     }
-    SMDDP_ASSIGN_OR_RETURN(const bool done, tensors_.HostPiecesDone());
-    return done ? Progress::kDone : Progress::kWaiting;
+    return Ended();
   }
 
-  Status Start() {
-    const int64_t room = gathers() ? each_ * calls_->size() : elements();
+  Result<Progress> Start() {
+    const int64_t room = gathers() ? each_ * topology().local_size() : elements();
     const DeviceStream pack = context_.streams().pack();
     SMDDP_ASSIGN_OR_RETURN(memory_, context_.device_buffers().Take(room * SizeOf(view().wire()), pack));
     SMDDP_ASSIGN_OR_RETURN(sums_, tensors_.Pack(memory_.data()));
-    if (calls_ == nullptr) return Status::Ok();
-    Mark(StageTimes::kNodeReduceScatter);
-    const DType wire = view().wire();
-    return calls_->Submit(Key(phase_),
-                          gathers() ? GroupCall{GroupCall::Kind::kReduceScatter, Mine(), at(0), each_, wire}
-                                    : GroupCall{GroupCall::Kind::kAllreduce, at(0), at(0), elements(), wire},
-                          sums_);
+    if (calls_ == nullptr) return Progress::kDone;
+    GroupCall call = {GroupCall::Kind::kAllreduce, at(0), at(0), elements(), view().wire()};
+    if (gathers()) call = {GroupCall::Kind::kReduceScatter, Mine(), at(0), each_, view().wire()};
+    SMDDP_RETURN_IF_ERROR(calls_->Submit(Key(phase_), call, sums_));
+    return Progress::kDone;
   }
 
   // With kNode: my part of the buffer.
   std::byte* Mine() const { return at(each_ * topology().local_rank()); }
 
   // Has NCCL put this phase's call on its stream? Where there is one.
-  Result<Progress> Made(bool called, StageTimes::Stage stage) {
+  Result<Progress> Made(bool called) {
     if (!called) return Progress::kDone;
     Result<PooledEventPtr> made = calls_->Made(Key(phase_));
     SMDDP_RETURN_IF_ERROR(context_.While("NCCL", made.status()));
     if (*made == nullptr) return Progress::kWaiting;
     sums_ = std::move(*made);
-    Mark(stage);
     return Progress::kDone;
   }
 
@@ -132,12 +128,10 @@ class DeviceAllreduceTask : public Task {
       if (progress != Progress::kDone) return progress;
       exchange_ = nullptr;
       SMDDP_ASSIGN_OR_RETURN(sums_, pinned_copy_->Finish());
-      if (method_ == DeviceMethod::kNode) Mark(StageTimes::kRailAllreduce);
     }
     if (!gathers()) return Progress::kDone;
-    Mark(StageTimes::kNodeAllgather);
-    SMDDP_RETURN_IF_ERROR(calls_->Submit(
-        Key(Phase::kGather), {GroupCall::Kind::kAllgather, at(0), Mine(), each_, view().wire()}, sums_));
+    SMDDP_RETURN_IF_ERROR(
+        calls_->Submit(Key(Phase::kGather), {GroupCall::Kind::kAllgather, at(0), Mine(), each_, view().wire()}, sums_));
     return Progress::kDone;
   }
 
@@ -146,7 +140,6 @@ class DeviceAllreduceTask : public Task {
     pinned_copy_.emplace(context_, at(range.begin), range.size(), wire);
     SMDDP_RETURN_IF_ERROR(pinned_copy_->Start(*sums_));
     if (method_ == DeviceMethod::kNode) {
-      Mark(StageTimes::kRailAllreduce);
       exchange_ = InChunks(context_.fabric(), range.size(), wire, [this](int index, Range chunk) {
         return Gated(*pinned_copy_, chunk, [this, index, chunk] { return Chunk(index, chunk); });
       });
@@ -175,10 +168,9 @@ class DeviceAllreduceTask : public Task {
   }
 
   Result<Progress> Gathered() {
-    SMDDP_ASSIGN_OR_RETURN(const Progress progress, Made(gathers(), StageTimes::kNodeAllgather));
+    SMDDP_ASSIGN_OR_RETURN(const Progress progress, Made(gathers()));
     if (progress != Progress::kDone) return progress;
-    SMDDP_RETURN_IF_ERROR(tensors_.Unpack({0, elements()}, at(0), sums_.get()));
-    SMDDP_ASSIGN_OR_RETURN(end_, tensors_.End());
+    SMDDP_ASSIGN_OR_RETURN(end_, tensors_.Unpack(at(0), *sums_));
     memory_.GiveBack(end_);
     return Progress::kDone;
   }
@@ -192,13 +184,17 @@ class DeviceAllreduceTask : public Task {
       ended = *healthy;
     }
     if (!ended) return Progress::kWaiting;
-    if (calls_ != nullptr) Mark(gathers() ? StageTimes::kNodeAllgather : StageTimes::kNodeReduceScatter);
     SMDDP_RETURN_IF_ERROR(tensors_.HandBack());
     return Progress::kDone;
   }
 
-  void Mark(StageTimes::Stage stage) const {
-    if (call_.call.times != nullptr) call_.call.times->Mark(stage);
+  // That this phase takes time. With kHost the exchange records its own stages.
+  void Mark() const {
+    constexpr StageTimes::Stage kStages[] = {StageTimes::kNodeReduceScatter, StageTimes::kNodeReduceScatter,
+                                             StageTimes::kRailAllreduce, StageTimes::kNodeAllgather,
+                                             StageTimes::kNodeAllgather};
+    if (call_.call.times == nullptr || method_ == DeviceMethod::kHost) return;
+    call_.call.times->Mark(kStages[static_cast<int>(phase_)]);
   }
 
   DeviceContext& context_;
@@ -225,8 +221,7 @@ TaskPtr DeviceAllreduce(DeviceContext& context, const AllreduceAlgorithm& rail, 
   for (const auto& work : call.works) on_device |= work != nullptr;
   DeviceMethod method = call.through_host ? DeviceMethod::kHost : context.method();
   const bool summed_by_nccl = call.call.op == ReduceOp::kSum && floating && IsFloating(view.wire());
-  const bool in_8_bits = &rail == &QuantisedExchange();
-  if (!summed_by_nccl || (in_8_bits && method == DeviceMethod::kAll)) method = DeviceMethod::kHost;
+  if (!summed_by_nccl) method = DeviceMethod::kHost;
   if ((method == DeviceMethod::kHost && !on_device) || view.elements() == 0) {
     return HierarchicalAllreduce(context.fabric(), rail, call.call);
   }
