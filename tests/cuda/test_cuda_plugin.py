@@ -26,7 +26,7 @@ CUDA_MAJOR, CUDA_MINOR = (int(part) for part in (CUDA_VERSION or "0.0").split(".
 @pytest.fixture(autouse=True)
 def built_with_cuda():
     if not CUDA_VERSION:
-        pytest.skip("smddp_tf was built without CUDA: there is no nvcc here, or SMDDP_CUDA=off")
+        pytest.skip("smddp_tf was built without CUDA: there is no compiler for it here, or SMDDP_CUDA=off")
 
 
 def output_of(tool: str, *arguments: str) -> str:

@@ -114,14 +114,12 @@ void CudaDevice::DestroyEvent(DeviceEvent event) {
 
 Status CudaDevice::Record(DeviceEvent event, DeviceStream stream) {
   const Current current(*this);
-  SMDDP_CUDA(driver_, cuEventRecord, NativeEvent(event), Native(stream));
-  return Status::Ok();
+  return SMDDP_CUDA_STATUS(driver_, cuEventRecord, NativeEvent(event), Native(stream));
 }
 
 Status CudaDevice::Wait(DeviceStream stream, DeviceEvent event) {
   const Current current(*this);
-  SMDDP_CUDA(driver_, cuStreamWaitEvent, Native(stream), NativeEvent(event), 0);
-  return Status::Ok();
+  return SMDDP_CUDA_STATUS(driver_, cuStreamWaitEvent, Native(stream), NativeEvent(event), 0);
 }
 
 Result<bool> CudaDevice::Done(DeviceEvent event) {
@@ -137,8 +135,7 @@ Result<bool> CudaDevice::Done(DeviceEvent event) {
 Status CudaDevice::Copy(void* to, const void* from, size_t bytes, DeviceStream stream) {
   if (bytes == 0) return Status::Ok();
   const Current current(*this);
-  SMDDP_CUDA(driver_, cuMemcpyAsync, Address(to), Address(from), bytes, Native(stream));
-  return Status::Ok();
+  return SMDDP_CUDA_STATUS(driver_, cuMemcpyAsync, Address(to), Address(from), bytes, Native(stream));
 }
 
 Status CudaDevice::LaunchAll(const std::vector<MoveJob>& jobs, DeviceStream stream) const {

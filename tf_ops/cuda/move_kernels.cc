@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "cuda/kernels/dispatch.h"
-#include "cuda/kernels/move.h"
-
 namespace smddp {
 
 Result<MoveKernels> MoveKernels::Load(const Driver& driver, const KernelImage& image) {
@@ -27,14 +24,11 @@ Result<MoveKernels> MoveKernels::Load(const Driver& driver, const KernelImage& i
 
 // A small number of blocks that loop until the work is done.
 Status MoveKernels::Launch(const Driver& driver, const MoveJob& job, int processors, CUstream stream) const {
-  const uint32_t tiles = WithPair(job.to, job.from, [&](auto to, auto from) {
-    return TilesOf<typename decltype(to)::Type, typename decltype(from)::Type>(job);
-  });
-  const uint32_t blocks = std::min(tiles, static_cast<uint32_t>(processors) * kBlocksPerProcessor);
+  const uint32_t most = static_cast<uint32_t>(processors) * kBlocksPerProcessor;
+  const uint32_t blocks = std::min(job.starts[job.count] / kSmallestTile + 2, most);  // the first tile may be shorter
   void* parameters[] = {const_cast<MoveJob*>(&job)};
-  SMDDP_CUDA(driver, cuLaunchKernel, functions_[static_cast<int>(job.to)][static_cast<int>(job.from)], blocks, 1, 1,
-             kBlockThreads, 1, 1, 0, stream, parameters, nullptr);
-  return Status::Ok();
+  return SMDDP_CUDA_STATUS(driver, cuLaunchKernel, functions_[static_cast<int>(job.to)][static_cast<int>(job.from)],
+                           blocks, 1, 1, kBlockThreads, 1, 1, 0, stream, parameters, nullptr);
 }
 
 }  // namespace smddp

@@ -21,8 +21,9 @@ Result<PooledEventPtr> EventPool::Mark(DeviceStream stream) {
     free_.push_back(made);
   }
   SMDDP_RETURN_IF_ERROR(device_.Record(free_.back(), stream));
-  Stream& on = streams_[stream];
-  const auto event = std::make_shared<const PooledEvent>(*this, free_.back(), on, ++on.marked);
+  Stream& marked = streams_[stream];
+  marked.handle = stream;
+  const auto event = std::make_shared<const PooledEvent>(*this, free_.back(), marked);
   free_.pop_back();
   return PooledEventPtr(event);
 }
@@ -35,7 +36,8 @@ Result<bool> EventPool::Passed(const PooledEvent& event) {
   if (event.number_ >= stream.awaited && now_ns - stream.asked_ns < kAskEveryNs) return false;
   SMDDP_ASSIGN_OR_RETURN(const bool passed, device_.Done(event.event_));
   stream.asked_ns = passed ? 0 : now_ns;
-  (passed ? stream.passed : stream.awaited) = event.number_;
+  if (passed) stream.passed = event.number_;
+  stream.awaited = event.number_;
   return passed;
 }
 
@@ -45,11 +47,7 @@ PooledEvent::~PooledEvent() {
 }
 
 Status PooledEvent::MakeWait(DeviceStream stream) const {
-  {
-    const std::lock_guard<std::mutex> lock(home_.mutex_);
-    if (number_ <= stream_.passed) return Status::Ok();
-  }
-  return home_.device_.Wait(stream, event_);
+  return number_ <= stream_.passed ? Status::Ok() : home_.device_.Wait(stream, event_);
 }
 
 }  // namespace smddp

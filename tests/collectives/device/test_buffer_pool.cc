@@ -1,8 +1,7 @@
-#include "collectives/device/buffer_pool.h"
-
 #include <chrono>
 #include <thread>
 
+#include "collectives/device/buffer_pool.h"
 #include "native/device.h"
 
 namespace smddp {

@@ -11,7 +11,7 @@
 #include "collectives/device/streams.h"
 #include "collectives/hierarchical.h"
 #include "device/group.h"
-#include "device/work.h"
+#include "device/events.h"
 
 namespace smddp {
 
@@ -95,7 +95,7 @@ struct DeviceCall {
   FusedCall call;
   // One entry for each of view.pieces(), which are not empty: its order with the framework. Null: input and output of
   // this piece are in host memory.
-  std::vector<std::shared_ptr<const DeviceWork>> works;
+  std::vector<std::shared_ptr<const PooledEvent>> works;
   bool through_host = true;  // also in a context that uses a path between GPUs: the ranks agreed on it for this plan
 };
 

@@ -24,9 +24,10 @@ std::string BesideThisLibrary() {
 Result<DevicePlugin*> Open(const DeviceLibraries& libraries) {
   const std::string path = libraries.gpu.empty() ? BesideThisLibrary() : libraries.gpu;
   if (libraries.gpu.empty() && access(path.c_str(), F_OK) != 0) {
-    return Status(Reason::kBadState,
-                  "This smddp_tf was built without CUDA: there was no nvcc. Install the CUDA toolkit (nvcc 12 or 13) "
-                  "and build it again (docs/gpu.md).");
+    return Status(
+        Reason::kBadState,
+        "This smddp_tf was built without CUDA: there was no compiler for it. pip install nvidia-cuda-nvrtc-cu12 "
+        "nvidia-cuda-runtime-cu12, and build it again (docs/gpu.md).");
   }
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {

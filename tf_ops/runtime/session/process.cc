@@ -120,9 +120,9 @@ std::map<int, std::vector<int>> ProcessSets() {
   return manager != nullptr ? manager->sets() : std::map<int, std::vector<int>>();
 }
 
-Result<std::shared_ptr<const DeviceWork>> WorkOnDevice(const void* memory, void* stream) {
+Result<std::shared_ptr<const PooledEvent>> WorkOnDevice(const void* memory, void* stream) {
   SMDDP_ASSIGN_OR_RETURN(EventPool * events, TheDevices().EventsFor(memory, stream));
-  return DeviceWork::Begin(*events, stream);
+  return events->Mark(stream);
 }
 
 DeviceSupport FindDevices() { return TheDevices().Find(); }
