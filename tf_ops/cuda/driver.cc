@@ -4,21 +4,18 @@
 
 #include <string>
 
-#include "cuda/kernel_images.h"
-
 namespace smddp {
 namespace {
 
 // NVIDIA's number of the first driver with CUDA 11.0, 11.1, ...; then of 12 and 13. 0: not known.
-constexpr int kFirstMajor = 11;
 constexpr int kDrivers[][10] = {
     {450, 455, 460, 465, 470, 495, 510, 515, 520}, {525, 530, 535, 545, 550, 555, 560, 565, 570, 575}, {580}};
 
 // `cuda`: as cuDriverGetVersion, 12040 for 12.4. "550 (CUDA 12.4)"
 std::string DriverText(int cuda) {
   const int major = cuda / 1000, minor = cuda % 1000 / 10;
-  const bool listed = major >= kFirstMajor && major < kFirstMajor + static_cast<int>(std::size(kDrivers)) && minor < 10;
-  const int number = listed ? kDrivers[major - kFirstMajor][minor] : 0;
+  const bool listed = major >= 11 && major <= 13 && minor < 10;
+  const int number = listed ? kDrivers[major - 11][minor] : 0;
   const std::string of_cuda = "CUDA " + std::to_string(major) + "." + std::to_string(minor);
   return number == 0 ? "one of " + of_cuda : std::to_string(number) + " (" + of_cuda + ")";
 }
@@ -73,7 +70,7 @@ Status Find(void* library, Driver* driver) {
 Status Start(const Driver& driver) {
   int found = 0;
   SMDDP_CUDA(driver, cuDriverGetVersion, &found);
-  const int needed = KernelImagesVersion() / 1000 * 1000;  // machine code runs on all drivers of its major version
+  constexpr int needed = CUDA_VERSION / 1000 * 1000;  // machine code runs on all drivers of its major version
   if (found < needed) {
     return Status(Reason::kBadState, "The GPU part of smddp_tf needs driver >= " + DriverText(needed) + ", found " +
                                          DriverText(found) +

@@ -38,7 +38,6 @@ Status CudaStatus(const Driver& driver, CUresult result, const char* call);
 }  // namespace smddp
 
 // Calls a function of the driver.
-#define SMDDP_CUDA_STATUS(driver, function, ...) \
-  ::smddp::CudaStatus(driver, (driver).function(__VA_ARGS__), #function)
+#define SMDDP_CUDA_STATUS(driver, function, ...) ::smddp::CudaStatus(driver, (driver).function(__VA_ARGS__), #function)
 // The same; returns from the enclosing function when it fails.
 #define SMDDP_CUDA(...) SMDDP_RETURN_IF_ERROR(SMDDP_CUDA_STATUS(__VA_ARGS__))

@@ -3,11 +3,6 @@
 #include "core/clock.h"
 
 namespace smddp {
-namespace {
-
-constexpr int64_t kAskEveryNs = 10 * 1000;
-
-}  // namespace
 
 EventPool::~EventPool() {
   for (const DeviceEvent event : free_) device_.DestroyEvent(event);
@@ -28,16 +23,15 @@ Result<PooledEventPtr> EventPool::Mark(DeviceStream stream) {
   return PooledEventPtr(event);
 }
 
-Result<bool> EventPool::Passed(const PooledEvent& event) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  Stream& stream = event.stream_;
-  if (event.number_ <= stream.passed) return true;
+Result<bool> PooledEvent::Passed() const {
+  const std::lock_guard<std::mutex> lock(home_.mutex_);
+  if (number_ <= stream_.passed) return true;
   const int64_t now_ns = NowNs();
-  if (event.number_ >= stream.awaited && now_ns - stream.asked_ns < kAskEveryNs) return false;
-  SMDDP_ASSIGN_OR_RETURN(const bool passed, device_.Done(event.event_));
-  stream.asked_ns = passed ? 0 : now_ns;
-  if (passed) stream.passed = event.number_;
-  stream.awaited = event.number_;
+  if (number_ >= stream_.awaited && now_ns - stream_.asked_ns < EventPool::kAskEveryNs) return false;
+  SMDDP_ASSIGN_OR_RETURN(const bool passed, device().Done(event_));
+  stream_.asked_ns = passed ? 0 : now_ns;
+  if (passed) stream_.passed = number_;
+  stream_.awaited = number_;
   return passed;
 }
 

@@ -30,6 +30,7 @@ class EventPool {
 
  private:
   friend class PooledEvent;
+  static constexpr int64_t kAskEveryNs = 10 * 1000;
   // The marks of a stream are numbered from 1, and the GPU passes them in this order.
   struct Stream {
     DeviceStream handle = nullptr;
@@ -38,7 +39,6 @@ class EventPool {
     uint64_t awaited = 0;  // had not been passed when the GPU was asked last
     int64_t asked_ns = 0;  // when that was; 0: no mark is known to be ahead
   };
-  Result<bool> Passed(const PooledEvent& event);
 
   Device& device_;
   std::mutex mutex_;
@@ -60,7 +60,7 @@ class PooledEvent {
   DeviceStream stream() const { return stream_.handle; }
   // Has the GPU passed it? The GPU is asked about one mark of a stream, the first that is waited for, and not more
   // often than every 10 us: so "no" may be that old.
-  Result<bool> Passed() const { return home_.Passed(*this); }
+  Result<bool> Passed() const;
   // Work put on `stream` from now on runs after it.
   Status MakeWait(DeviceStream stream) const;
 

@@ -121,8 +121,7 @@ std::map<int, std::vector<int>> ProcessSets() {
 }
 
 Result<std::shared_ptr<const PooledEvent>> WorkOnDevice(const void* memory, void* stream) {
-  SMDDP_ASSIGN_OR_RETURN(EventPool * events, TheDevices().EventsFor(memory, stream));
-  return events->Mark(stream);
+  return TheDevices().Mark(memory, stream);
 }
 
 DeviceSupport FindDevices() { return TheDevices().Find(); }
