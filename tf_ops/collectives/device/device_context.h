@@ -10,8 +10,8 @@
 #include "collectives/device/rank_device_info.h"
 #include "collectives/device/streams.h"
 #include "collectives/hierarchical.h"
-#include "device/group.h"
 #include "device/events.h"
+#include "device/group.h"
 
 namespace smddp {
 
