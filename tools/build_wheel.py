@@ -84,7 +84,7 @@ def unpacked(requirement: str, *folders: str) -> Path:
     if target.exists():
         return target
     downloads = FOLDER / "downloads"
-    platforms = [word for glibc in (17, 27, 28) for word in ("--platform", f"manylinux_2_{glibc}_x86_64")]
+    platforms = [word for glibc in (12, 17, 27, 28) for word in ("--platform", f"manylinux_2_{glibc}_x86_64")]
     run(
         TOOLS / "python", "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", downloads,
         "--python-version", PYTHONS[-1], *platforms, requirement,

@@ -15,7 +15,7 @@
 
 #include "bindings/bind.h"
 #include "core/clock.h"
-#include "device/work.h"
+#include "device/events.h"
 #include "inproc/cluster.h"
 #include "python/errors.h"
 #include "python/waiter.h"
@@ -58,7 +58,7 @@ class FrameworkOfRank {
     const int64_t elements = static_cast<int64_t>(arrays_[i].size() / SizeOf(dtype_));
     if (on_host_[i]) return {dtype_, {elements}, arrays_[i].data(), arrays_[i].data()};
     TensorRef tensor = {dtype_, {elements}, memory_[i], memory_[i]};
-    tensor.device = ValueOrThrow(DeviceWork::Begin(events_, stream_));
+    tensor.device = ValueOrThrow(events_.Mark(stream_));
     return tensor;
   }
   // Uses the results: the arrays come back on the stream, after what it waits for.

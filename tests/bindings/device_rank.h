@@ -219,9 +219,9 @@ class DeviceRank {
       std::byte* const at = (InHostMemory(number) ? host_.data() : tensors_) + offset;
       pieces.push_back({at, at, static_cast<int64_t>(bytes / SizeOf(job_.dtype))});
       if (bytes == 0) return;
-      std::shared_ptr<const DeviceWork> work;
+      std::shared_ptr<const PooledEvent> work;
       if (!InHostMemory(number)) {
-        Result<std::shared_ptr<const DeviceWork>> made = DeviceWork::Begin(*events_, stream_);
+        Result<std::shared_ptr<const PooledEvent>> made = events_->Mark(stream_);
         if (made.ok()) {
           work = *made;
         } else {

@@ -31,9 +31,10 @@ def environment(folder: Path, cuda: int, gpus: str) -> dict[str, str]:
     """
     own = set(re.findall(r"^int (cu\w+)\(", SOURCE.read_text(encoding="utf-8"), re.MULTILINE))
     rest = [f"int {name}(void) {{ return 999; }}\n" for name in functions() if name not in own]
-    (folder / "rest.c").write_text("".join(rest), encoding="utf-8")
+    whole = folder / "libcuda.c"
+    whole.write_text(SOURCE.read_text(encoding="utf-8") + "".join(rest), encoding="utf-8")
     library = folder / "libcuda.so.1"
-    command = [build_env.find_compiler(), "-x", "c", "-shared", "-fPIC", "-o", library, SOURCE, folder / "rest.c"]
+    command = [build_env.find_compiler(), "-x", "c", "-shared", "-fPIC", "-o", library, whole]
     subprocess.run(command, check=True, capture_output=True, text=True)
     inherited = {name: value for name, value in os.environ.items() if name != "SMDDP_GPU_LIBRARY"}
     path = f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":")

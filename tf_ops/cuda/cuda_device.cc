@@ -56,8 +56,9 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::Open(const Driver& driver, int i
   const Current current(driver, context);
   int least = 0, greatest = 0;
   SMDDP_CUDA(driver, cuCtxGetStreamPriorityRange, &least, &greatest);
-  SMDDP_ASSIGN_OR_RETURN(const MoveKernels kernels, MoveKernels::Load(driver, image));
-  return std::unique_ptr<CudaDevice>(new CudaDevice(std::move(info), driver, context, greatest, kernels));
+  std::unique_ptr<CudaDevice> opened(new CudaDevice(std::move(info), driver, context, greatest));
+  SMDDP_RETURN_IF_ERROR(opened->LoadKernels(image));
+  return opened;
 }
 
 // --- Memory ---
@@ -114,14 +115,12 @@ void CudaDevice::DestroyEvent(DeviceEvent event) {
 
 Status CudaDevice::Record(DeviceEvent event, DeviceStream stream) {
   const Current current(*this);
-  SMDDP_CUDA(driver_, cuEventRecord, NativeEvent(event), Native(stream));
-  return Status::Ok();
+  return SMDDP_CUDA_STATUS(driver_, cuEventRecord, NativeEvent(event), Native(stream));
 }
 
 Status CudaDevice::Wait(DeviceStream stream, DeviceEvent event) {
   const Current current(*this);
-  SMDDP_CUDA(driver_, cuStreamWaitEvent, Native(stream), NativeEvent(event), 0);
-  return Status::Ok();
+  return SMDDP_CUDA_STATUS(driver_, cuStreamWaitEvent, Native(stream), NativeEvent(event), 0);
 }
 
 Result<bool> CudaDevice::Done(DeviceEvent event) {
@@ -134,17 +133,36 @@ Result<bool> CudaDevice::Done(DeviceEvent event) {
 
 // --- Work ---
 
-Status CudaDevice::Copy(void* to, const void* from, size_t bytes, DeviceStream stream) {
-  if (bytes == 0) return Status::Ok();
-  const Current current(*this);
-  SMDDP_CUDA(driver_, cuMemcpyAsync, Address(to), Address(from), bytes, Native(stream));
+Status CudaDevice::LoadKernels(const KernelImage& image) {
+  CUmodule module = nullptr;  // never unloaded
+  SMDDP_CUDA(driver_, cuModuleLoadData, &module, image.data);
+  for (int to = 0; to < kElements; ++to) {
+    for (int from = 0; from < kElements; ++from) {
+      if (to != from && std::max(to, from) > static_cast<int>(Element::kDouble)) continue;  // copied only
+      const std::string name = "smddp_move_" + std::to_string(to) + "_" + std::to_string(from);
+      int registers = 0;  // asking for them loads the kernel
+      SMDDP_CUDA(driver_, cuModuleGetFunction, &kernels_[to][from], module, name.c_str());
+      SMDDP_CUDA(driver_, cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS, kernels_[to][from]);
+    }
+  }
   return Status::Ok();
 }
 
+Status CudaDevice::Copy(void* to, const void* from, size_t bytes, DeviceStream stream) {
+  if (bytes == 0) return Status::Ok();
+  const Current current(*this);
+  return SMDDP_CUDA_STATUS(driver_, cuMemcpyAsync, Address(to), Address(from), bytes, Native(stream));
+}
+
+// Each by a small number of blocks that loop until the work is done.
 Status CudaDevice::LaunchAll(const std::vector<MoveJob>& jobs, DeviceStream stream) const {
   const Current current(*this);
+  const uint32_t most = static_cast<uint32_t>(info_.processors) * kBlocksPerProcessor;
   for (const MoveJob& job : jobs) {
-    SMDDP_RETURN_IF_ERROR(kernels_.Launch(driver_, job, info_.processors, Native(stream)));
+    const uint32_t blocks = std::min(job.starts[job.count] / kSmallestTile + 2, most);  // the first tile may be shorter
+    void* parameters[] = {const_cast<MoveJob*>(&job)};
+    SMDDP_CUDA(driver_, cuLaunchKernel, kernels_[static_cast<int>(job.to)][static_cast<int>(job.from)], blocks, 1, 1,
+               kBlockThreads, 1, 1, 0, Native(stream), parameters, nullptr);
   }
   return Status::Ok();
 }

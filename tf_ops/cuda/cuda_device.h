@@ -5,8 +5,9 @@
 #include <memory>
 #include <vector>
 
+#include "cuda/driver.h"
+#include "cuda/kernel_images.h"
 #include "cuda/kernels/jobs.h"
-#include "cuda/move_kernels.h"
 #include "device/device.h"
 
 namespace smddp {
@@ -41,8 +42,8 @@ class CudaDevice : public Device {
   Status Unpack(const FusedView& view, Range range, const void* from, DeviceStream stream) override;
 
  private:
-  CudaDevice(DeviceInfo info, const Driver& driver, CUcontext context, int priority, const MoveKernels& kernels)
-      : info_(std::move(info)), driver_(driver), context_(context), priority_(priority), kernels_(kernels) {}
+  CudaDevice(DeviceInfo info, const Driver& driver, CUcontext context, int priority)
+      : info_(std::move(info)), driver_(driver), context_(context), priority_(priority) {}
 
   // Makes the context current on the calling thread during the object's life, then restores the previous one.
   class Current {
@@ -59,13 +60,17 @@ class CudaDevice : public Device {
     CUcontext before_ = nullptr;
   };
 
+  // Loads all kernels: otherwise each would be loaded at its first launch, which may wait for everything that runs
+  // there.
+  Status LoadKernels(const KernelImage& image);
   Status LaunchAll(const std::vector<MoveJob>& jobs, DeviceStream stream) const;
 
   const DeviceInfo info_;
   const Driver& driver_;
   const CUcontext context_;
   const int priority_;
-  const MoveKernels kernels_;
+  static constexpr int kElements = 8;
+  CUfunction kernels_[kElements][kElements] = {};  // by Element: to, from
 };
 
 }  // namespace smddp

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "cuda/kernel_images.h"
 #include "cuda/nccl/nccl_library.h"
 
 namespace smddp {
@@ -30,8 +31,7 @@ Result<const KernelImage*> KernelsFor(const Driver& driver, int index) {
 }  // namespace
 
 std::string CudaPlugin::platform() const {
-  return "CUDA " + std::to_string(KernelImagesVersion() / 1000) + "." +
-         std::to_string(KernelImagesVersion() % 1000 / 10);
+  return "CUDA " + std::to_string(CUDA_VERSION / 1000) + "." + std::to_string(CUDA_VERSION % 1000 / 10);
 }
 
 Result<int> CudaPlugin::Count() {
@@ -41,11 +41,8 @@ Result<int> CudaPlugin::Count() {
   Status why_not;
   for (int index = 0; index < all; ++index) {
     const Status status = KernelsFor(*driver, index).status();
-    if (status.ok()) {
-      ++usable;
-    } else {
-      why_not = status;
-    }
+    usable += status.ok() ? 1 : 0;
+    if (!status.ok()) why_not = status;
   }
   if (usable == 0) SMDDP_RETURN_IF_ERROR(why_not);
   return usable;

@@ -9,15 +9,17 @@
 namespace smddp {
 
 // By their names in the library; where there is a _v2, it is the one that CUDA's headers call.
-#define SMDDP_DRIVER_FUNCTIONS(F)                                                                                   \
-  F(cuInit)                                                                                                         \
-  F(cuDriverGetVersion) F(cuGetErrorName) F(cuGetErrorString) F(cuDeviceGetCount) F(cuDeviceGet) F(cuDeviceGetName) \
-      F(cuDeviceGetUuid_v2) F(cuDeviceGetPCIBusId) F(cuDeviceTotalMem_v2) F(cuDeviceGetAttribute)                   \
-          F(cuDevicePrimaryCtxRetain) F(cuCtxGetCurrent) F(cuCtxSetCurrent) F(cuCtxGetStreamPriorityRange)          \
-              F(cuPointerGetAttribute) F(cuMemAlloc_v2) F(cuMemFree_v2) F(cuMemHostAlloc) F(cuMemFreeHost)          \
-                  F(cuMemcpyAsync) F(cuStreamCreateWithPriority) F(cuStreamDestroy_v2) F(cuStreamWaitEvent)         \
-                      F(cuEventCreate) F(cuEventDestroy_v2) F(cuEventRecord) F(cuEventQuery) F(cuModuleLoadData)    \
-                          F(cuModuleGetFunction) F(cuFuncGetAttribute) F(cuLaunchKernel)
+// clang-format off
+#define SMDDP_DRIVER_FUNCTIONS(F) \
+  F(cuInit) F(cuDriverGetVersion) F(cuGetErrorName) F(cuGetErrorString) \
+  F(cuDeviceGetCount) F(cuDeviceGet) F(cuDeviceGetName) F(cuDeviceGetUuid_v2) F(cuDeviceGetPCIBusId) \
+  F(cuDeviceTotalMem_v2) F(cuDeviceGetAttribute) F(cuDevicePrimaryCtxRetain) \
+  F(cuCtxGetCurrent) F(cuCtxSetCurrent) F(cuCtxGetStreamPriorityRange) F(cuPointerGetAttribute) \
+  F(cuMemAlloc_v2) F(cuMemFree_v2) F(cuMemHostAlloc) F(cuMemFreeHost) F(cuMemcpyAsync) \
+  F(cuStreamCreateWithPriority) F(cuStreamDestroy_v2) F(cuStreamWaitEvent) \
+  F(cuEventCreate) F(cuEventDestroy_v2) F(cuEventRecord) F(cuEventQuery) \
+  F(cuModuleLoadData) F(cuModuleGetFunction) F(cuFuncGetAttribute) F(cuLaunchKernel)
+// clang-format on
 
 struct Driver {
 #define SMDDP_MEMBER(name) decltype(&::name) name = nullptr;
@@ -35,6 +37,7 @@ Status CudaStatus(const Driver& driver, CUresult result, const char* call);
 
 }  // namespace smddp
 
-// Calls a function of the driver; returns from the enclosing function when it fails.
-#define SMDDP_CUDA(driver, function, ...) \
-  SMDDP_RETURN_IF_ERROR(::smddp::CudaStatus(driver, (driver).function(__VA_ARGS__), #function))
+// Calls a function of the driver.
+#define SMDDP_CUDA_STATUS(driver, function, ...) ::smddp::CudaStatus(driver, (driver).function(__VA_ARGS__), #function)
+// The same; returns from the enclosing function when it fails.
+#define SMDDP_CUDA(...) SMDDP_RETURN_IF_ERROR(SMDDP_CUDA_STATUS(__VA_ARGS__))

@@ -15,8 +15,6 @@ constexpr KernelImage kImages[] = {SMDDP_IMAGES};
 
 }  // namespace
 
-int KernelImagesVersion() { return SMDDP_IMAGES_VERSION; }
-
 // Machine code runs on GPUs of the same major number that are not older; PTX on all that are not older.
 const KernelImage* KernelImageFor(int capability) {
   const KernelImage* best = nullptr;

@@ -9,8 +9,6 @@ struct KernelImage {
   const char* data;
 };
 
-// The CUDA that made them, as its headers write it: 13000 for 13.0.
-int KernelImagesVersion();
 // The image for a GPU of this compute capability; null: there is none.
 const KernelImage* KernelImageFor(int capability);
 // The lowest compute capability with an image.

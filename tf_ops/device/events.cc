@@ -3,11 +3,6 @@
 #include "core/clock.h"
 
 namespace smddp {
-namespace {
-
-constexpr int64_t kAskEveryNs = 10 * 1000;
-
-}  // namespace
 
 EventPool::~EventPool() {
   for (const DeviceEvent event : free_) device_.DestroyEvent(event);
@@ -21,21 +16,22 @@ Result<PooledEventPtr> EventPool::Mark(DeviceStream stream) {
     free_.push_back(made);
   }
   SMDDP_RETURN_IF_ERROR(device_.Record(free_.back(), stream));
-  Stream& on = streams_[stream];
-  const auto event = std::make_shared<const PooledEvent>(*this, free_.back(), on, ++on.marked);
+  Stream& marked = streams_[stream];
+  marked.handle = stream;
+  const auto event = std::make_shared<const PooledEvent>(*this, free_.back(), marked);
   free_.pop_back();
   return PooledEventPtr(event);
 }
 
-Result<bool> EventPool::Passed(const PooledEvent& event) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  Stream& stream = event.stream_;
-  if (event.number_ <= stream.passed) return true;
+Result<bool> PooledEvent::Passed() const {
+  const std::lock_guard<std::mutex> lock(home_.mutex_);
+  if (number_ <= stream_.passed) return true;
   const int64_t now_ns = NowNs();
-  if (event.number_ >= stream.awaited && now_ns - stream.asked_ns < kAskEveryNs) return false;
-  SMDDP_ASSIGN_OR_RETURN(const bool passed, device_.Done(event.event_));
-  stream.asked_ns = passed ? 0 : now_ns;
-  (passed ? stream.passed : stream.awaited) = event.number_;
+  if (number_ >= stream_.awaited && now_ns - stream_.asked_ns < EventPool::kAskEveryNs) return false;
+  SMDDP_ASSIGN_OR_RETURN(const bool passed, device().Done(event_));
+  stream_.asked_ns = passed ? 0 : now_ns;
+  if (passed) stream_.passed = number_;
+  stream_.awaited = number_;
   return passed;
 }
 
@@ -45,11 +41,7 @@ PooledEvent::~PooledEvent() {
 }
 
 Status PooledEvent::MakeWait(DeviceStream stream) const {
-  {
-    const std::lock_guard<std::mutex> lock(home_.mutex_);
-    if (number_ <= stream_.passed) return Status::Ok();
-  }
-  return home_.device_.Wait(stream, event_);
+  return number_ <= stream_.passed ? Status::Ok() : home_.device_.Wait(stream, event_);
 }
 
 }  // namespace smddp

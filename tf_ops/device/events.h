@@ -1,6 +1,7 @@
 // Events that are used again: none is made for a gradient or a bucket after the first steps.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -26,17 +27,18 @@ class EventPool {
   EventPool& operator=(const EventPool&) = delete;
 
   Result<PooledEventPtr> Mark(DeviceStream stream);
-  Device& device() const { return device_; }
 
  private:
   friend class PooledEvent;
+  static constexpr int64_t kAskEveryNs = 10 * 1000;
   // The marks of a stream are numbered from 1, and the GPU passes them in this order.
   struct Stream {
-    uint64_t marked = 0, passed = 0;
+    DeviceStream handle = nullptr;
+    uint64_t marked = 0;
+    std::atomic<uint64_t> passed = 0;
     uint64_t awaited = 0;  // had not been passed when the GPU was asked last
     int64_t asked_ns = 0;  // when that was; 0: no mark is known to be ahead
   };
-  Result<bool> Passed(const PooledEvent& event);
 
   Device& device_;
   std::mutex mutex_;
@@ -44,18 +46,21 @@ class EventPool {
   std::map<DeviceStream, Stream> streams_;
 };
 
-// Everything that a stream held when it was marked. The event returns to the pool when the last holder releases it.
+// Everything that a stream held when it was marked: one of the engine's, or a framework's, whose tensors may be used
+// after it. The event returns to the pool when the last holder releases it.
 class PooledEvent {
  public:
-  PooledEvent(EventPool& home, DeviceEvent event, EventPool::Stream& stream, uint64_t number)
-      : home_(home), event_(event), stream_(stream), number_(number) {}
+  PooledEvent(EventPool& home, DeviceEvent event, EventPool::Stream& stream)
+      : home_(home), event_(event), stream_(stream), number_(++stream.marked) {}
   ~PooledEvent();
   PooledEvent(const PooledEvent&) = delete;
   PooledEvent& operator=(const PooledEvent&) = delete;
 
+  Device& device() const { return home_.device_; }
+  DeviceStream stream() const { return stream_.handle; }
   // Has the GPU passed it? The GPU is asked about one mark of a stream, the first that is waited for, and not more
   // often than every 10 us: so "no" may be that old.
-  Result<bool> Passed() const { return home_.Passed(*this); }
+  Result<bool> Passed() const;
   // Work put on `stream` from now on runs after it.
   Status MakeWait(DeviceStream stream) const;
 

@@ -10,7 +10,8 @@
 #include "collectives/device/rank_device_info.h"
 #include "collectives/device/streams.h"
 #include "collectives/hierarchical.h"
-#include "device/work.h"
+#include "device/events.h"
+#include "device/group.h"
 
 namespace smddp {
 
@@ -84,7 +85,7 @@ struct DeviceCall {
   FusedCall call;
   // One entry for each of view.pieces(), which are not empty: its order with the framework. Null: input and output of
   // this piece are in host memory.
-  std::vector<std::shared_ptr<const DeviceWork>> works;
+  std::vector<std::shared_ptr<const PooledEvent>> works;
   bool through_host = true;  // also in a context with another method: the ranks agreed on it for this plan
 };
 

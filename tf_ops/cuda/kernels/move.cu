@@ -1,5 +1,5 @@
 // Pack, unpack, cast, scale and copy: one kernel for each pair of element types, named by the numbers of Element
-// (move_kernels.cc). Compiled by nvcc or NVRTC: device code only, without CUDA's headers.
+// (cuda_device.cc). Compiled by nvcc or NVRTC: device code only, without CUDA's headers.
 #include "cuda/kernels/move.h"
 
 namespace smddp {

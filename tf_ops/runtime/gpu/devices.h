@@ -18,15 +18,14 @@ class Devices {
   Result<DevicePlugin*> plugin();
   // The number of devices; 0 without a plug-in.
   int Count();
-  // Events of the device that holds `memory`, for marks on `stream`, a framework's. kBadArgument: host memory. Only the
+  // What `stream`, a framework's, holds now; on the device that holds `memory`. kBadArgument: host memory. Only the
   // first time CUDA is asked where the memory lies: a stream belongs to one device as long as the process lives.
-  Result<EventPool*> EventsFor(const void* memory, DeviceStream stream);
+  Result<PooledEventPtr> Mark(const void* memory, DeviceStream stream);
   // NCCL; an error: it cannot be used.
   Result<DeviceGroupLibrary*> groups();
   DeviceSupport Find();
 
  private:
-  Result<int> Counted();
   Result<Device*> At(const void* memory);
 
   std::once_flag loaded_, counted_;

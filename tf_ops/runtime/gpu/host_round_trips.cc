@@ -71,7 +71,7 @@ class HostRoundTrips::Copies {
     }
     SMDDP_ASSIGN_OR_RETURN(const PooledEventPtr up, gpu_->events.Mark(gpu_->stream));
     memory_.GiveBack(up);
-    for (const TensorRef& tensor : what_.tensors) SMDDP_RETURN_IF_ERROR(tensor.device->HandBack(*up));
+    for (const TensorRef& tensor : what_.tensors) SMDDP_RETURN_IF_ERROR(up->MakeWait(tensor.device->stream()));
     return Status::Ok();
   }
 

@@ -26,8 +26,8 @@ DeviceTensors::~DeviceTensors() {
   }
 }
 
-void DeviceTensors::ForEachWork(const std::function<void(const DeviceWork&)>& visit) const {
-  std::set<const DeviceWork*> seen;
+void DeviceTensors::ForEachWork(const std::function<void(const PooledEvent&)>& visit) const {
+  std::set<const PooledEvent*> seen;
   for (const auto& work : works_) {
     if (work != nullptr && seen.insert(work.get()).second) visit(*work);
   }
@@ -66,7 +66,7 @@ Result<PooledEventPtr> DeviceTensors::Pack(void* into) {
   }
   begun_ = true;
   Status waits;
-  ForEachWork([&](const DeviceWork& work) {
+  ForEachWork([&](const PooledEvent& work) {
     if (waits.ok()) waits = work.MakeWait(context_.streams().pack());
   });
   SMDDP_RETURN_IF_ERROR(context_.While("waiting for gradients", waits));
@@ -85,8 +85,8 @@ Result<PooledEventPtr> DeviceTensors::Pack(void* into) {
 Status DeviceTensors::HandBackAfter(const PooledEvent& event) const {
   std::set<DeviceStream> streams;
   Status handed;
-  ForEachWork([&](const DeviceWork& work) {
-    if (handed.ok() && streams.insert(work.stream()).second) handed = work.HandBack(event);
+  ForEachWork([&](const PooledEvent& work) {
+    if (handed.ok() && streams.insert(work.stream()).second) handed = event.MakeWait(work.stream());
   });
   return handed;
 }

@@ -36,11 +36,11 @@ class DeviceTensors {
 
   Status FindHostPieces(std::vector<Piece>* pieces);
   Status HandBackAfter(const PooledEvent& event) const;
-  void ForEachWork(const std::function<void(const DeviceWork&)>& visit) const;
+  void ForEachWork(const std::function<void(const PooledEvent&)>& visit) const;
 
   DeviceContext& context_;
   const FusedView& view_;
-  const std::vector<std::shared_ptr<const DeviceWork>> works_;
+  const std::vector<std::shared_ptr<const PooledEvent>> works_;
   std::vector<HostPiece> host_pieces_;
   BufferLease host_, scratch_;      // host pieces: in pinned memory and on the device
   std::unique_ptr<FusedView> all_;  // the bucket, all of it on the device
