@@ -26,9 +26,9 @@ CXX_FILES = $(shell find tf_ops tests -name '*.cc' -o -name '*.h' -o -name '*.in
 
 PYTEST = $(BIN)/python -m pytest --durations=10
 GPU_TESTED := build/.gpu-tested
-GPU_SOURCES = $(shell find tf_ops tests/bindings tests/inproc tests/fake_gpu tests/gpu benchmarks/gpu -type f -not -path '*/__pycache__/*')
+GPU_SOURCES = $(shell find tf_ops tests/bindings tests/inproc tests/fake_gpu tests/fake_cuda tests/gpu benchmarks/gpu -type f -not -path '*/__pycache__/*')
 
-.PHONY: help setup build demo wheel wheel-matrix docs docs-serve clients test test-full test-gpu test-engine test-one-process test-suites test-jobs test-lab test-faults test-random test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-simulate bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops test-sagemaker release-check lint format clean
+.PHONY: help setup build demo wheel wheel-matrix docs docs-serve clients test test-full test-gpu test-mutations test-engine test-one-process test-suites test-jobs test-lab test-faults test-random test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-simulate bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops test-sagemaker release-check lint format clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -111,13 +111,21 @@ test-jobs:
 test-full: build  ## All tests with the full matrix of sizes, types, ranks and options
 	@SMDDP_TEST_FULL=1 $(PYTEST) $(ARGS)
 	@$(if $(ARGS),,SMDDP_TEST_FULL=1 $(PYTEST) tests/gpu)
+	@$(if $(ARGS),,SMDDP_TEST_FULL=1 $(ON_FAKE_CUDA) $(PYTEST) tests/gpu)
 
-test-gpu: build  ## The GPU path on a GPU in host memory (2 minutes)
+# The adapter to CUDA on a CUDA in host memory, below the same tests. It needs the header cuda.h.
+ON_FAKE_CUDA = FAKE_GPU_INTERFACE=cuda
+test-gpu: build  ## The GPU path on a GPU in host memory, and on a CUDA there (3 minutes)
 	@$(PYTEST) tests/gpu $(ARGS)
+	@$(ON_FAKE_CUDA) $(PYTEST) tests/gpu $(ARGS)
+
+test-mutations: build  ## Faults of one line in the GPU path, each of which a test must find (5 minutes; ARGS=--engine)
+	@$(BIN)/python -m tests.gpu.mutations $(ARGS)
 
 # Newer than what the tests of the GPU path depend on, the whole engine, when they have passed since that changed.
 $(GPU_TESTED): $(GPU_SOURCES)
 	@$(PYTEST) tests/gpu
+	@$(ON_FAKE_CUDA) $(PYTEST) tests/gpu
 	@touch $@
 
 test-matrix:  ## Build and test on every supported TensorFlow (75 minutes; ARGS="2.16 -k saving", ARGS=--update-docs)

@@ -66,7 +66,7 @@ def cmake_arguments():
         f"smddp_tf: C++ {compiler}",
         f"MPI {mpi.library}",
         f"TensorFlow {tensorflow.version or 'none'}",
-        f"CUDA {cuda.version} ({cuda.nvcc})" if cuda.version else f"no CUDA ({cuda.why_none})",
+        f"CUDA {cuda.version} ({cuda.compiler[-1]})" if cuda.version else f"no CUDA ({cuda.why_none})",
         sep=", ",
         flush=True,
     )
@@ -81,10 +81,9 @@ def cmake_arguments():
         "SMDDP_MPI_RUNTIME_LIBRARY": mpi.runtime_library,
         "SMDDP_TENSORFLOW_DIR": tensorflow.directory,
         "SMDDP_TENSORFLOW_VERSION": tensorflow.version,
-        "SMDDP_CUDA_COMPILER": cuda.nvcc,
+        "SMDDP_CUDA_COMPILER": ";".join(cuda.compiler),
         "SMDDP_CUDA_VERSION": cuda.version,
         "SMDDP_CUDA_INCLUDE_DIR": cuda.include_dir,
-        "SMDDP_CUDA_RUNTIME": cuda.runtime,
         "SMDDP_CUDA_ARCHITECTURES": ";".join(cuda.architectures),
         "SMDDP_SANITIZE": os.environ.get("SMDDP_SANITIZE", ""),
     }

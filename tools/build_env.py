@@ -232,12 +232,13 @@ def check_tensorflow_version(version: str) -> None:
 # --- CUDA ---
 
 CUDA_MAJORS = (12, 13)
-# Machine code is made for these, as far as nvcc knows them, and PTX of the last one for GPUs to come.
-CUDA_ARCHITECTURES = ("80", "90", "100")
+# Machine code is made for these, as far as the compiler knows them, and PTX of the last one for GPUs to come.
+CUDA_ARCHITECTURES = ("70", "75", "80", "90", "100")
 USUAL_CUDA = "/usr/local/cuda"
+NVRTC = str(Path(__file__).resolve().with_name("nvrtc.py"))
 INSTALL_CUDA = (
+    f"{_PIP} nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12        (CUDA 12, for drivers from 525)",
     "apt-get install cuda-toolkit-13-0        (with NVIDIA's package source; 12 serves as well)",
-    f"{_PIP} nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-runtime nvidia-cuda-cccl        (CUDA 13)",
     "SMDDP_CUDA_HOME=/path/to/cuda pip install .        (a toolkit elsewhere)",
     "SMDDP_CUDA=off pip install .        (without CUDA)",
 )
@@ -245,27 +246,28 @@ INSTALL_CUDA = (
 
 @dataclass(frozen=True)
 class Cuda:
-    """One CUDA toolkit. Without one all fields but `why_none` are empty."""
+    """What compiles the kernels, and the driver's header. Without one all fields but `why_none` are empty."""
 
-    nvcc: str = ""
+    compiler: tuple[str, ...] = ()  # nvcc, or a command that takes its arguments
     version: str = ""
     include_dir: str = ""
-    runtime: str = ""
     architectures: tuple[str, ...] = ()
     why_none: str = ""
 
 
 def find_cuda(compiler: str) -> Cuda:
-    """The CUDA toolkit to build the GPU part with, or none.
+    """The CUDA to build the GPU part with, or none.
 
     That of SMDDP_CUDA_HOME, else the first that is complete among CUDA_HOME, the `nvcc` on PATH, /usr/local/cuda and
-    the PyPI wheels in this environment. SMDDP_CUDA=off looks for none, SMDDP_CUDA=on raises when there is none.
+    the PyPI wheels in this environment: with nvcc, else with NVRTC, which TensorFlow's CUDA wheels bring.
+    SMDDP_CUDA=off looks for none, SMDDP_CUDA=on raises when there is none. SMDDP_CUDA_ARCHITECTURES ("90") makes code
+    for these GPUs alone.
 
     Args:
         compiler: the C++ compiler, which nvcc must get on with.
 
     Raises:
-        BuildEnvError: SMDDP_CUDA is on, or SMDDP_CUDA_HOME is set, and there is no toolkit that can be used.
+        BuildEnvError: SMDDP_CUDA is on, or SMDDP_CUDA_HOME is set, and there is no CUDA that can be used.
     """
     switch, home = os.environ.get("SMDDP_CUDA") or "auto", os.environ.get("SMDDP_CUDA_HOME")
     if switch not in ("auto", "on", "off"):
@@ -273,25 +275,39 @@ def find_cuda(compiler: str) -> Cuda:
     if switch == "off":
         return Cuda(why_none="SMDDP_CUDA=off")
     problems = []
-    for nvcc in [f"{home}/bin/nvcc"] if home else _nvccs():
-        found = _toolkit_of(nvcc, compiler)
+    nvccs = [path for path in ([f"{home}/bin/nvcc"] if home else _nvccs()) if os.access(path, os.X_OK)]
+    for found in (*(_toolkit_of(nvcc, compiler) for nvcc in nvccs), *map(with_nvrtc, _nvrtcs(home))):
         if isinstance(found, Cuda):
             return found
         problems.append(found)
-    why = "; ".join(dict.fromkeys(problems)) or "there is no nvcc"
+    where = f" in {home}" if home else ""
+    why = "; ".join(dict.fromkeys(problems)) or f"there is no nvcc and no NVRTC{where}"
     if home or switch == "on":
         raise BuildEnvError(message(f"CUDA cannot be used: {why}.", *INSTALL_CUDA))
     return Cuda(why_none=why)
 
 
 def _nvccs() -> list[str]:
-    """Where an nvcc may be; those that exist."""
+    """Where an nvcc may be."""
     # The wheels nvidia-cuda-nvcc, -crt, -runtime and nvidia-nvvm. (Those of CUDA 12 hold no nvcc.)
-    wheels = sorted(Path(sysconfig.get_path("purelib"), "nvidia").glob("cu1[0-9]"))
+    wheels = sorted(_wheels().glob("cu1[0-9]"))
     homes = [os.environ.get("CUDA_HOME"), USUAL_CUDA, *map(str, wheels)]
     candidates = [f"{home}/bin/nvcc" for home in homes if home]
     candidates.insert(1 if homes[0] else 0, shutil.which("nvcc") or "")
-    return [path for path in candidates if os.access(path, os.X_OK)]
+    return candidates
+
+
+def _nvrtcs(home: str | None) -> list[Path]:
+    """The libraries of NVRTC in the toolkit or folder of wheels `home`; in the usual ones without one."""
+    homes = [Path(home)] if home else [Path(os.environ.get("CUDA_HOME") or USUAL_CUDA), Path(USUAL_CUDA), _wheels()]
+    patterns = ("lib64", "targets/*-linux/lib", "cuda_nvrtc/lib", "cu1[0-9]/lib")
+    found = [file for folder in homes for pattern in patterns for file in folder.glob(f"{pattern}/libnvrtc.so.1[0-9]")]
+    return list(dict.fromkeys(found))
+
+
+def _wheels() -> Path:
+    """Where the PyPI wheels of CUDA lie."""
+    return Path(sysconfig.get_path("purelib"), "nvidia")
 
 
 def _toolkit_of(nvcc: str, compiler: str) -> Cuda | str:
@@ -299,20 +315,38 @@ def _toolkit_of(nvcc: str, compiler: str) -> Cuda | str:
     version = parse_nvcc_version(_output_of(nvcc, "--version"))
     if not version:
         return f"{nvcc} does not run"
-    if int(version.split(".")[0]) not in CUDA_MAJORS:
-        return f"{nvcc} is CUDA {version}, and {' or '.join(map(str, CUDA_MAJORS))} is supported"
     home = nvcc_home(nvcc, _output_of(nvcc, "--dryrun", "-E", "-x", "cu", "/dev/null"))
-    folders = [home, *home.glob("targets/*-linux")]
-    include = _first_with("cuda_runtime_api.h", [folder / "include" for folder in folders])
-    libraries = [library for folder in folders for library in _library_dirs(folder)]
-    runtime = _first_with("libcudart_static.a", libraries)
-    if not include or not runtime:
-        return f"{nvcc} has no {'libcudart_static.a' if include else 'cuda_runtime_api.h'} beside it"
     if why := _refusal_of(nvcc, compiler):
         return why
-    known = set(re.findall(r"\bsm_(\d+)\b", _output_of(nvcc, "--list-gpu-code")))
-    architectures = tuple(name for name in CUDA_ARCHITECTURES if name in known)
-    return Cuda(nvcc, version, str(include), str(runtime / "libcudart_static.a"), architectures)
+    codes = re.findall(r"\bsm_(\d+)\b", _output_of(nvcc, "--list-gpu-code"))
+    places = [folder / "include" for folder in (home, *home.glob("targets/*-linux"))]
+    return _cuda((nvcc,), version, places, codes)
+
+
+def with_nvrtc(library: Path, *headers: Path) -> Cuda | str:
+    """The library of NVRTC as the compiler; or what is wrong with it.
+
+    Args:
+        library: libnvrtc.so.12 or .13.
+        headers: where else cuda.h may be than beside it.
+    """
+    program = (sys.executable, NVRTC, f"--library={library}")
+    version, *codes = _output_of(*program, "--list-gpu-code").split() or [""]
+    if not version:
+        return f"{library} cannot be loaded"
+    places = [*headers, library.parents[1] / "include", library.parents[2] / "cuda_runtime" / "include"]
+    return _cuda(program, version, places, [code.removeprefix("sm_") for code in codes])
+
+
+def _cuda(compiler: tuple[str, ...], version: str, headers: list[Path], codes: list[str]) -> Cuda | str:
+    """A compiler that runs, with what it knows; or what does not fit."""
+    if int(version.split(".")[0]) not in CUDA_MAJORS:
+        return f"{compiler[-1]} is CUDA {version}, and {' or '.join(map(str, CUDA_MAJORS))} is supported"
+    include = _first_with("cuda.h", headers)
+    if not include:
+        return f"{compiler[-1]} has no cuda.h beside it"
+    wanted = os.environ.get("SMDDP_CUDA_ARCHITECTURES", "").replace(",", " ").split() or CUDA_ARCHITECTURES
+    return Cuda(compiler, version, str(include), tuple(name for name in wanted if name in codes))
 
 
 def parse_nvcc_version(text: str) -> str:

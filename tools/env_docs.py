@@ -61,13 +61,17 @@ BUILD_VARIABLES = (
     ),
     (
         "SMDDP_CUDA",
-        "`auto` (unset): the GPU part is built when there is a CUDA toolkit. `on`: the build fails without one. `off`: "
-        "it is not built.",
+        "`auto` (unset): the GPU part is built when there is a CUDA compiler. `on`: the build fails without one. "
+        "`off`: it is not built.",
     ),
     (
         "SMDDP_CUDA_HOME",
-        "CUDA toolkit (12 or 13) to build with. Unset: `CUDA_HOME`, the `nvcc` on `PATH`, `/usr/local/cuda`, or the "
-        "wheels in this environment.",
+        "CUDA toolkit (12 or 13), or folder `nvidia` of CUDA's wheels, to build with. Unset: `CUDA_HOME`, the `nvcc` "
+        "on `PATH`, `/usr/local/cuda`, or the wheels in this environment.",
+    ),
+    (
+        "SMDDP_CUDA_ARCHITECTURES",
+        "GPUs to make kernels for, such as `75 90`. Unset: `70 75 80 90 100`, as far as the compiler knows them.",
     ),
     ("SMDDP_BUILD_TYPE", "CMake's build type. Unset: `Release`."),
     ("SMDDP_BUILD_TARGETS", "CMake's targets to build, separated by spaces. Unset: all."),

@@ -10,6 +10,7 @@ import argparse
 import ctypes
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -170,6 +171,7 @@ def build(runner: Runner, options: argparse.Namespace) -> bool:
     command, variables = place.build_command(options.tensorflow)
     # A GPU check without the GPU's library would check nothing; a dry run does without nvcc.
     variables["SMDDP_CUDA"] = os.environ.get("SMDDP_CUDA", "auto" if options.dry_run else "on")
+    variables["SMDDP_CUDA_ARCHITECTURES"] = os.environ.get("SMDDP_CUDA_ARCHITECTURES", architecture())
     begin = time.monotonic()
     log = runner.log("build")
     code = run_logged(command, log, 0.6 * runner.left(), place.environment(**variables), ROOT)
@@ -192,6 +194,16 @@ def use_fake(place: Place) -> None:
         SMDDP_NCCL_LIBRARY=str(fake_gpu.build_nccl()),
         FAKE_GPU_MEMORY=str(4 << 30),
     )
+
+
+def architecture() -> str:
+    """The first GPU's, "90" for compute capability 9.0: nothing is compiled for others. "" where it is not known."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return ""
+    command = [tool, "--id=0", "--query-gpu=compute_cap", "--format=csv,noheader"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return done.stdout.strip().replace(".", "") if done.returncode == 0 else ""
 
 
 def why_no_gpu() -> str:

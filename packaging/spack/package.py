@@ -53,7 +53,7 @@ class PySmddpTf(PythonPackage):
     depends_on("py-tensorflow@2.16:2.21", type=("build", "link", "run"))
     depends_on("py-tensorflow~cuda", type=("build", "link", "run"), when="~cuda")
 
-    # The CUDA runtime is linked statically, NCCL is loaded when a job starts.
+    # The driver and NCCL are loaded when a job starts.
     depends_on("py-tensorflow+cuda", type=("build", "link", "run"), when="+cuda")
     depends_on("cuda@12:13", type="build", when="+cuda")
     depends_on("nccl@2:", type="run", when="+cuda")

@@ -151,37 +151,25 @@ def nccl_library(folders: Iterable[str]) -> str:
     return next((str(path) for path in paths if path.is_file()), "")
 
 
-def gpu_notice(tensorflow_cuda: str, our_cuda: str, found: Mapping[str, Any]) -> str:
+def gpu_notice(tensorflow_cuda: str, found: Mapping[str, Any]) -> str:
     """The warning for a process in which TensorFlow sees a GPU; "" where everything works.
 
     Args:
         tensorflow_cuda: the CUDA that TensorFlow was built with, as `cuda_of` says.
-        our_cuda: the same of this build.
         found: `_core.build_info()`.
     """
-    if not tensorflow_cuda or not found["gpus"]:
-        why = found["why_no_gpu"] if tensorflow_cuda else "It is no CUDA device."
-        return (
-            "TensorFlow uses a GPU that smddp_tf cannot reach, so TensorFlow copies to host memory what the ranks "
-            f"reduce. {why}"
-        )
-    if not our_cuda or tensorflow_cuda == "?" or major_of(our_cuda) == major_of(tensorflow_cuda):
+    if tensorflow_cuda and found["gpus"]:
         return ""
+    why = found["why_no_gpu"] if tensorflow_cuda else "It is no CUDA device."
     return (
-        f"TensorFlow was built with CUDA {tensorflow_cuda}, smddp_tf with CUDA {our_cuda}. The driver serves both, so "
-        "gradients are reduced on the GPU all the same. If that fails, build smddp_tf again with nvcc "
-        f"{major_of(tensorflow_cuda)}, or with SMDDP_CUDA=off (then TensorFlow copies them to host memory)."
+        "TensorFlow uses a GPU that smddp_tf cannot reach, so TensorFlow copies to host memory what the ranks "
+        f"reduce. {why}"
     )
 
 
 def cuda_of(tensorflow_build: Mapping[str, Any]) -> str:
     """The CUDA of `tf.sysconfig.get_build_info()`: "12.5"; "?" where it does not say, "" for a build without CUDA."""
     return str(tensorflow_build.get("cuda_version") or "?") if tensorflow_build.get("is_cuda_build") else ""
-
-
-def major_of(version: str) -> str:
-    """`12` of `12.5.1`."""
-    return version.split(".")[0]
 
 
 def not_built_message(what: str, python: str, command: str) -> str:
@@ -279,7 +267,7 @@ def _engine_reaches_gpus(tf: ModuleType) -> bool:
     if not tf.config.list_physical_devices("GPU"):
         return True
     found, cuda = core().build_info(), cuda_of(tf.sysconfig.get_build_info())
-    if notice := gpu_notice(cuda, build_info("CUDA_VERSION"), found):
+    if notice := gpu_notice(cuda, found):
         warn(notice, RuntimeWarning)
     return bool(cuda and found["gpus"])
 

@@ -15,7 +15,7 @@
 
 #include "bindings/bind.h"
 #include "core/clock.h"
-#include "device/work.h"
+#include "device/events.h"
 #include "inproc/cluster.h"
 #include "python/errors.h"
 #include "python/waiter.h"
@@ -32,7 +32,12 @@ using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 class FrameworkOfRank {
  public:
   FrameworkOfRank(Device& device, const std::vector<Bytes>& arrays, const std::vector<bool>& on_host, DType dtype)
-      : device_(device), arrays_(arrays), on_host_(on_host), dtype_(dtype), stream_(ValueOrThrow(device.MakeStream())) {
+      : device_(device),
+        arrays_(arrays),
+        on_host_(on_host),
+        dtype_(dtype),
+        stream_(ValueOrThrow(device.MakeStream())),
+        events_(device) {
     for (const Bytes& array : arrays)
       memory_.push_back(ValueOrThrow(device.Allocate(std::max<size_t>(array.size(), 1))));
   }
@@ -53,7 +58,7 @@ class FrameworkOfRank {
     const int64_t elements = static_cast<int64_t>(arrays_[i].size() / SizeOf(dtype_));
     if (on_host_[i]) return {dtype_, {elements}, arrays_[i].data(), arrays_[i].data()};
     TensorRef tensor = {dtype_, {elements}, memory_[i], memory_[i]};
-    tensor.device = ValueOrThrow(DeviceWork::Begin(device_, stream_));
+    tensor.device = ValueOrThrow(events_.Mark(stream_));
     return tensor;
   }
   // Uses the results: the arrays come back on the stream, after what it waits for.
@@ -78,6 +83,7 @@ class FrameworkOfRank {
   const std::vector<bool> on_host_;
   const DType dtype_;
   const DeviceStream stream_;
+  EventPool events_;
   std::vector<void*> memory_;
 };
 

@@ -157,11 +157,10 @@ class GpuGroup {
 
   bool Ready() { return ValueOrThrow(group_->Ready()); }
   void Health() { ThrowIfError(group_->Health()); }
-  void ReduceScatter(Address into, Address from, int64_t each, const std::string& dtype, Address stream) {
-    ThrowIfError(group_->ReduceScatter(At(into), At(from), each, ParseDType(dtype), At(stream)));
-  }
-  void Allgather(Address into, Address from, int64_t each, const std::string& dtype, Address stream) {
-    ThrowIfError(group_->Allgather(At(into), At(from), each, ParseDType(dtype), At(stream)));
+  // `kind`: of GroupCall.
+  void Call(int kind, Address into, Address from, int64_t each, const std::string& dtype, Address stream) {
+    ThrowIfError(
+        group_->Call({{static_cast<GroupCall::Kind>(kind), At(into), At(from), each, ParseDType(dtype)}}, At(stream)));
   }
   void Abort() { group_->Abort(); }
 
@@ -224,10 +223,8 @@ void BindDeviceKernels(nb::module_& m) {
            nb::arg("member"), nb::keep_alive<1, 2>())
       .def("ready", &GpuGroup::Ready)
       .def("health", &GpuGroup::Health)
-      .def("reduce_scatter", &GpuGroup::ReduceScatter, nb::arg("into"), nb::arg("source"), nb::arg("each"),
+      .def("call", &GpuGroup::Call, nb::arg("kind"), nb::arg("into"), nb::arg("source"), nb::arg("each"),
            nb::arg("dtype"), nb::arg("stream"))
-      .def("allgather", &GpuGroup::Allgather, nb::arg("into"), nb::arg("source"), nb::arg("each"), nb::arg("dtype"),
-           nb::arg("stream"))
       .def("abort", &GpuGroup::Abort);
   m.def("gpu_group_id", &MakeGroupId);
   m.def("gpu_group_version", [] { return GpuGroup::Library().version(); });

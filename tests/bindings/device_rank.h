@@ -71,8 +71,9 @@ class DeviceRank {
         random_(rank_ + 1) {}
 
   // Reduces `data` in place.
-  Status Run(const std::vector<RankDeviceInfo>& infos) {
-    Status status = Prepare(infos);
+  // `ids`: of NCCL's groups, by the rank that is their first member.
+  Status Run(const std::vector<std::string>& ids) {
+    Status status = Prepare(ids);
     if (!status.ok()) meeting_.failed = true;
     meeting_.Wait();
     for (int step = 0; status.ok() && step < job_.steps; ++step) status = Step(step);
@@ -93,18 +94,22 @@ class DeviceRank {
     std::unique_ptr<FusedView> view;
   };
 
-  Status Prepare(const std::vector<RankDeviceInfo>& infos) {
+  Status Prepare(const std::vector<std::string>& ids) {
     SMDDP_ASSIGN_OR_RETURN(DevicePlugin* const plugin, TheDevices().plugin());
     SMDDP_ASSIGN_OR_RETURN(device_, plugin->Open(job_.devices[rank_]));
     context_ = std::make_unique<DeviceContext>(parts_->fabric(), *device_);
     SMDDP_RETURN_IF_ERROR(context_->Make());
-    DeviceDecision decision;
-    decision.method = job_.method;
-    const Result<DeviceGroupLibrary*> groups = TheDevices().groups();
-    SMDDP_RETURN_IF_ERROR(context_->Open(decision, infos, groups.ok() ? *groups : nullptr));
-    SMDDP_RETURN_IF_ERROR(Until([this] { return context_->Ready(); }));
+    const Topology& topology = parts_->fabric().topology;
+    const Group& members = job_.method == DeviceMethod::kAll ? topology.all() : topology.node();
+    if (job_.method != DeviceMethod::kHost && members.size() > 1) {
+      SMDDP_ASSIGN_OR_RETURN(DeviceGroupLibrary* const groups, TheDevices().groups());
+      SMDDP_RETURN_IF_ERROR(context_->Join(members, ids[members.world_rank(0)], *groups));
+      SMDDP_RETURN_IF_ERROR(Until([this] { return context_->calls()->Joined(); }));
+    }
+    context_->Use(job_.method);
     SMDDP_ASSIGN_OR_RETURN(stream_, device_->MakeStream());
     SMDDP_ASSIGN_OR_RETURN(event_, device_->MakeEvent());
+    events_ = std::make_unique<EventPool>(*device_);
     SMDDP_ASSIGN_OR_RETURN(void* const tensors, device_->Allocate(std::max<size_t>(bytes_, 1)));
     tensors_ = static_cast<std::byte*>(tensors);
     SMDDP_ASSIGN_OR_RETURN(void* const pinned, device_->AllocatePinned(std::max<size_t>(bytes_, 1)));
@@ -117,6 +122,7 @@ class DeviceRank {
     if (tensors_ != nullptr) device_->Free(tensors_);
     if (pinned_ != nullptr) device_->FreePinned(pinned_);
     if (event_ != nullptr) device_->DestroyEvent(event_);
+    events_ = nullptr;
     if (stream_ != nullptr) device_->DestroyStream(stream_);
   }
 
@@ -213,9 +219,9 @@ class DeviceRank {
       std::byte* const at = (InHostMemory(number) ? host_.data() : tensors_) + offset;
       pieces.push_back({at, at, static_cast<int64_t>(bytes / SizeOf(job_.dtype))});
       if (bytes == 0) return;
-      std::shared_ptr<const DeviceWork> work;
+      std::shared_ptr<const PooledEvent> work;
       if (!InHostMemory(number)) {
-        Result<std::shared_ptr<const DeviceWork>> made = DeviceWork::Begin(*device_, stream_);
+        Result<std::shared_ptr<const PooledEvent>> made = events_->Mark(stream_);
         if (made.ok()) {
           work = *made;
         } else {
@@ -255,6 +261,7 @@ class DeviceRank {
   std::unique_ptr<DeviceContext> context_;
   DeviceStream stream_ = nullptr;  // the framework's
   DeviceEvent event_ = nullptr;
+  std::unique_ptr<EventPool> events_;  // of the framework's gradients
   std::byte *tensors_ = nullptr, *pinned_ = nullptr;
   std::vector<std::byte> host_, first_;
   std::vector<Running> tasks_;

@@ -37,10 +37,11 @@ std::vector<std::string> RunAll(const DeviceJob& job, const std::vector<std::str
     topologies.push_back(ValueOrThrow(Topology::Build(rank, hosts)));
     memory->push_back(ValueOrThrow(Segment::Private(FabricParts::LayoutFor(topologies[rank], env).total_bytes)));
   }
-  std::vector<RankDeviceInfo> infos(size);
+  std::vector<std::string> ids(size);
   for (const Group& node : topologies[0].nodes()) {
-    if (job.method != DeviceMethod::kGroup) break;
-    infos[node.world_rank(0)].group_id = ValueOrThrow(ValueOrThrow(TheDevices().groups())->MakeId());
+    const int first = node.world_rank(0);
+    if (job.method == DeviceMethod::kHost || (job.method == DeviceMethod::kAll && first > 0)) continue;
+    ids[first] = ValueOrThrow(ValueOrThrow(TheDevices().groups())->MakeId());
   }
   DeviceMeeting meeting(size);
   std::vector<std::unique_ptr<DeviceRank>> ranks;
@@ -58,7 +59,7 @@ std::vector<std::string> RunAll(const DeviceJob& job, const std::vector<std::str
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
-        const Status status = ranks[rank]->Run(infos);
+        const Status status = ranks[rank]->Run(ids);
         if (!status.ok()) errors[rank] = status.message();
       });
     }
@@ -68,7 +69,7 @@ std::vector<std::string> RunAll(const DeviceJob& job, const std::vector<std::str
 }
 
 DeviceMethod MethodNamed(const std::string& name) {
-  for (const DeviceMethod method : {DeviceMethod::kHost, DeviceMethod::kGroup}) {
+  for (const DeviceMethod method : {DeviceMethod::kHost, DeviceMethod::kNode, DeviceMethod::kAll}) {
     if (name == NameOf(method)) return method;
   }
   throw nb::value_error(("There is no method " + name).c_str());

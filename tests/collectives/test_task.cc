@@ -97,6 +97,17 @@ TEST_CASE("task: many things are done a few in a step") {
   CHECK(visited.empty());
 }
 
+TEST_CASE("task: one that asks until it is told so") {
+  int asked = 0;
+  const TaskPtr task = Until("looking", [&]() -> Result<bool> { return ++asked == 3; });
+  CHECK(task->Describe() == "looking");
+  for (int step = 0; step < 2; ++step) CHECK(Value(task->Step()) == Progress::kWaiting);
+  CHECK(Value(task->Step()) == Progress::kDone);
+  CHECK(asked == 3);
+  const Status why(Reason::kBadState, "gone");
+  CHECK(Until("looking", [&]() -> Result<bool> { return why; })->Step().status().message() == "gone");
+}
+
 TEST_CASE("task: a pipeline keeps a window of fragments, of which a late one holds back those far behind it") {
   Log log;
   std::vector<int> made;

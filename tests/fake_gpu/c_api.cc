@@ -52,6 +52,12 @@ SMDDP_EXPORT long long fake_gpu_count(const char* what) {
 }
 SMDDP_EXPORT void* fake_gpu_device(int index) { return &At(index); }
 
+// -1: host memory.
+SMDDP_EXPORT int fake_gpu_device_of(const void* memory) {
+  const Result<int> device = fake::ThePlugin().DeviceOf(memory);
+  return device.ok() ? *device : -2 + Noted(device.status());
+}
+
 SMDDP_EXPORT void* fake_gpu_allocate(int device, size_t bytes) {
   return Noted(At(device).Allocate(bytes), static_cast<void*>(nullptr));
 }
@@ -94,6 +100,11 @@ SMDDP_EXPORT int fake_gpu_zero(int device, void* memory, size_t bytes, void* str
   if (status.ok()) status = fake::Call("zero");
   if (status.ok()) on->Put([=] { std::memset(span->data(), 0, bytes); });
   return Noted(status);
+}
+// Fills memory with kPoison in the order of the stream; no call of the engine's interface.
+SMDDP_EXPORT void fake_gpu_poison(int device, void* memory, size_t bytes, void* stream) {
+  const auto span = std::make_shared<fake::Span>(fake::TouchByKernel(device, memory, bytes, "fake_gpu_poison"));
+  fake::StreamOf(device, stream, "fake_gpu_poison")->Put([=] { std::memset(span->data(), fake::kPoison, bytes); });
 }
 // Waits until the stream has run what it holds by now. 0: it has not within the seconds.
 SMDDP_EXPORT int fake_gpu_synchronize(int device, void* stream, double seconds) {

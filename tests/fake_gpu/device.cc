@@ -2,13 +2,13 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
+#include "calls.h"
 #include "device/plugin.h"
 #include "groups.h"
 #include "kernels.h"
@@ -19,96 +19,49 @@
 namespace smddp::fake {
 namespace {
 
-using SharedSpan = std::shared_ptr<Span>;
-SharedSpan Shared(Span span) { return std::make_shared<Span>(std::move(span)); }
-
 class FakeDevice final : public Device {
  public:
   explicit FakeDevice(int index) {
     const Settings settings = Read();
     info_.index = index;
     info_.name = "Fake GPU";
-    info_.uuid = "GPU-fake-" + std::to_string(index) + (settings.shared ? "" : "-of-" + std::to_string(getpid()));
-    info_.bus_id = "FAKE:" + std::to_string(index) + ":00.0";
+    const std::string own = "-of-" + std::to_string(getpid());
+    info_.uuid = "GPU-fake-" + std::to_string(index) + (settings.shared ? "" : own);
+    info_.bus_id = "FAKE:" + std::to_string(index) + ":00.0" + (settings.shared || settings.slices ? "" : own);
     info_.bytes = settings.memory;
     info_.processors = 4;
   }
   const DeviceInfo& info() const override { return info_; }
 
-  Result<void*> Allocate(size_t bytes) override {
-    SMDDP_RETURN_IF_ERROR(Broken(info_.index));
-    return AllocateDevice(info_.index, bytes);
-  }
-  void Free(void* memory) override { Release(info_.index, memory, Kind::kDevice, "Free"); }
-  Result<void*> AllocatePinned(size_t bytes) override {
-    SMDDP_RETURN_IF_ERROR(Broken(info_.index));
-    return fake::AllocatePinned(info_.index, bytes);
-  }
-  void FreePinned(void* memory) override { Release(info_.index, memory, Kind::kPinned, "FreePinned"); }
+  Result<void*> Allocate(size_t bytes) override { return NewMemory(info_.index, bytes); }
+  void Free(void* memory) override { FreeMemory(info_.index, memory); }
+  Result<void*> AllocatePinned(size_t bytes) override { return NewPinned(info_.index, bytes); }
+  void FreePinned(void* memory) override { fake::FreePinned(info_.index, memory); }
 
-  Result<DeviceStream> MakeStream() override {
-    SMDDP_RETURN_IF_ERROR(Begin("stream"));
-    return fake::MakeStream(info_.index);
-  }
+  Result<DeviceStream> MakeStream() override { return NewStream(info_.index); }
   void DestroyStream(DeviceStream stream) override { fake::DestroyStream(info_.index, stream); }
-  Result<DeviceEvent> MakeEvent() override {
-    SMDDP_RETURN_IF_ERROR(Begin("event"));
-    return fake::MakeEvent(info_.index);
-  }
+  Result<DeviceEvent> MakeEvent() override { return NewEvent(info_.index); }
   void DestroyEvent(DeviceEvent event) override { fake::DestroyEvent(info_.index, event); }
-
-  Status Record(DeviceEvent event, DeviceStream stream) override {
-    const std::shared_ptr<Event> found = EventOf(event, "Record");
-    const std::shared_ptr<Stream> on = StreamOf(info_.index, stream, "Record");
-    if (found->device != info_.index) Fatal("Record got an event of another device than the stream's.");
-    SMDDP_RETURN_IF_ERROR(Begin("record"));
-    const std::lock_guard<std::mutex> lock(found->mutex);
-    found->recorded = on->Now();
-    return Status::Ok();
-  }
-  Status Wait(DeviceStream stream, DeviceEvent event) override {
-    const std::shared_ptr<Event> found = EventOf(event, "Wait");
-    const std::shared_ptr<Stream> on = StreamOf(info_.index, stream, "Wait");
-    SMDDP_RETURN_IF_ERROR(Begin("wait"));
-    const std::lock_guard<std::mutex> lock(found->mutex);
-    if (const std::shared_ptr<Moment> moment = found->recorded) on->Put([moment] { moment->Wait(); });
-    return Status::Ok();
-  }
-  Result<bool> Done(DeviceEvent event) override {
-    const std::shared_ptr<Event> found = EventOf(event, "Done");
-    SMDDP_RETURN_IF_ERROR(Begin("done"));
-    const std::lock_guard<std::mutex> lock(found->mutex);
-    return found->recorded == nullptr || found->recorded->has_come();
-  }
+  Status Record(DeviceEvent event, DeviceStream stream) override { return fake::Record(info_.index, event, stream); }
+  Status Wait(DeviceStream stream, DeviceEvent event) override { return fake::Wait(info_.index, stream, event); }
+  Result<bool> Done(DeviceEvent event) override { return fake::Done(info_.index, event); }
 
   Status Copy(void* to, const void* from, size_t bytes, DeviceStream stream) override {
-    const std::shared_ptr<Stream> on = StreamOf(info_.index, stream, "Copy");
-    const SharedSpan target = Shared(Touch(to, bytes, "Copy")), source = Shared(Touch(from, bytes, "Copy"));
-    SMDDP_RETURN_IF_ERROR(Begin("copy"));
-    on->Put([=] { std::memmove(target->data(), source->data(), bytes); });
-    const bool pageable = target->block() == nullptr || source->block() == nullptr;
-    if (bytes == 0 || !pageable || !Read().pageable_waits) return Status::Ok();
-    Add("waits_of_host", 1);
-    on->Now()->Wait();
-    return Status::Ok();
+    return fake::Copy(info_.index, to, from, bytes, stream);
   }
 
   Status Pack(const FusedView& view, Range range, void* into, DeviceStream stream) override {
     const std::shared_ptr<Stream> on = StreamOf(info_.index, stream, "Pack");
-    SMDDP_RETURN_IF_ERROR(Begin("pack"));
+    SMDDP_RETURN_IF_ERROR(Begin(info_.index, "pack"));
     return Launch(*on, PackWork(info_.index, view, range, into));
   }
   Status Unpack(const FusedView& view, Range range, const void* from, DeviceStream stream) override {
     const std::shared_ptr<Stream> on = StreamOf(info_.index, stream, "Unpack");
-    SMDDP_RETURN_IF_ERROR(Begin("unpack"));
+    SMDDP_RETURN_IF_ERROR(Begin(info_.index, "unpack"));
     return Launch(*on, UnpackWork(info_.index, view, range, from));
   }
 
  private:
-  Status Begin(const char* kind) {
-    SMDDP_RETURN_IF_ERROR(Broken(info_.index));
-    return Call(kind);
-  }
   static Status Launch(Stream& on, Result<Work> work) {
     if (work.ok()) on.Put(std::move(*work));
     return work.status();
@@ -116,6 +69,8 @@ class FakeDevice final : public Device {
 
   DeviceInfo info_;
 };
+
+thread_local int current = -1;  // as good as none: who joins a group must have chosen one
 
 class FakePlugin final : public DevicePlugin {
  public:
@@ -136,6 +91,7 @@ class FakePlugin final : public DevicePlugin {
     return device.get();
   }
   Result<int> DeviceOf(const void* memory) override {
+    SMDDP_RETURN_IF_ERROR(Call("device_of"));
     const std::shared_ptr<Block> block = BlockOf(memory);
     return block == nullptr || block->kind == Kind::kPinned ? -1 : block->device;
   }
@@ -154,6 +110,16 @@ class FakePlugin final : public DevicePlugin {
 };
 
 }  // namespace
+
+int CurrentDevice() { return current; }
+
+void OnDevice(Device& device, const std::function<void()>& call) {
+  const int before = current;
+  current = device.info().index;
+  call();
+  current = before;
+}
+
 }  // namespace smddp::fake
 
 extern "C" __attribute__((visibility("default"))) smddp::DevicePlugin* smddp_make_device_plugin(int version,

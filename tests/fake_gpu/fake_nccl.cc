@@ -1,16 +1,17 @@
 // NCCL's binary interface on the fake GPU: members meet in shared memory, in any threads of any processes of one host.
 //
 // As strict as it can be: a call is put on its stream only when CommGetAsyncError has been asked FAKE_NCCL_POLLS times
-// (2), members that make different calls are told, and so are two on one GPU, a second call before the first was
-// launched, and whoever uses a communicator that was destroyed.
+// (2), members that make different calls, or other calls together, are told, and so are two on one GPU, a second call
+// before the first was launched, and whoever uses a communicator that was destroyed.
 //
 //   FAKE_NCCL_VERSION=n      what ncclGetVersion says: 22703
 //   FAKE_NCCL_FAIL=what:result[:n][@member], more with commas between: what fails, with which ncclResult_t
-//       id      ncclGetUniqueId
-//       start   ncclCommInitRankConfig itself
+//       id      ncclGetUniqueId; with n only the n-th time in this process, as the next two
+//       start   ncclCommInitRankConfig itself, so that the other members wait for this one
 //       init    joining
 //       call    the n-th collective, when it is called
 //       async   after the n-th collective was launched; it never ends by itself
+//   FAKE_NCCL_APART=1        the members do not find one another, and go on looking
 //   FAKE_NCCL_HANG=1         ncclCommAbort never returns
 //   FAKE_NCCL_SILENT=1       nobody is told that a member has gone; collectives with it wait until they are aborted
 #include <unistd.h>
@@ -35,6 +36,7 @@ using fake_nccl::kMembers;
 using fake_nccl::last_error;
 using fake_nccl::MakeMeeting;
 using fake_nccl::Member;
+using fake_nccl::NextOf;
 using fake_nccl::Say;
 using fake_nccl::Shared;
 using fake_nccl::State;
@@ -92,9 +94,10 @@ NCCL_EXPORT Result ncclGetVersion(int* version) {
 }
 
 NCCL_EXPORT Result ncclGetUniqueId(UniqueId* id) {
-  if (const Result fails = Failure("id", 1, -1); fails != Result::kSuccess) {
+  if (const Result fails = Failure("id", NextOf("id", -1), -1); fails != Result::kSuccess) {
     return Say(fails, "no network, as FAKE_NCCL_FAIL says");
   }
+  if (gpu != nullptr) gpu->count("ids", 1);
   const int file = MakeMeeting();
   if (file < 0) return Say(Result::kSystemError, std::strerror(errno));
   std::random_device random;
@@ -114,7 +117,7 @@ NCCL_EXPORT Result ncclCommInitRankConfig(void** comm, int size, UniqueId id, in
   if (size > kMembers || std::sscanf(id.bytes, "%d:%d:", &pid, &file) != 2) {
     return Say(Result::kInvalidArgument, "invalid id or size");
   }
-  if (const Result fails = Failure("start", 1, member); fails != Result::kSuccess) {
+  if (const Result fails = Failure("start", NextOf("start", member), member); fails != Result::kSuccess) {
     return Say(fails, "starting fails, as FAKE_NCCL_FAIL says");
   }
   auto state = std::make_shared<State>();
@@ -143,9 +146,9 @@ NCCL_EXPORT Result ncclCommGetAsyncError(void* comm, Result* error) {
   if (state->result == Result::kInProgress && !wait) {
     if (state->finalizing) {
       if (state->running == 0) state->result = Result::kSuccess;
-    } else if (state->pending != nullptr) {
+    } else if (!state->pending.empty()) {
       state->result = Result::kSuccess;
-      std::exchange(state->pending, nullptr)();
+      fake_nccl::Launch(*state);
     } else if (state->joined) {
       state->result = Result::kSuccess;
     }
@@ -178,10 +181,17 @@ NCCL_EXPORT Result ncclCommAbort(void* comm) {
   state->aborted = true;
   {
     const std::lock_guard<std::mutex> lock(state->mutex);
-    if (state->pending != nullptr) std::exchange(state->pending, nullptr)();  // ends at once, and gives back its memory
+    fake_nccl::Launch(*state);  // ends at once, and gives back its memory
   }
   Leave(*state);
   return Result::kSuccess;
+}
+
+NCCL_EXPORT Result ncclGroupStart() { return fake_nccl::StartGroup(); }
+NCCL_EXPORT Result ncclGroupEnd() { return fake_nccl::EndGroup(); }
+
+NCCL_EXPORT Result ncclAllReduce(const void* from, void* into, size_t each, Type type, Op, void* comm, void* stream) {
+  return Collective(Find(comm, "ncclAllReduce"), {3, static_cast<int>(type), each, 0}, from, into, stream);
 }
 
 NCCL_EXPORT Result ncclReduceScatter(const void* from, void* into, size_t each, Type type, Op, void* comm,

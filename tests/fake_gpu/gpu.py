@@ -45,6 +45,8 @@ _FUNCTIONS = {
     "join": (_P, _P, _S, _I, _I, _I),
     "group_ready": (_I, _P),
     "group_health": (_I, _P),
+    "allreduce": (_I, _P, _P, _P, _L, _I, _P),
+    "allreduce_together": (_I, _P, ctypes.POINTER(_P), ctypes.POINTER(_L), _I, _I, _P),
     "reduce_scatter": (_I, _P, _P, _P, _L, _I, _P),
     "allgather": (_I, _P, _P, _P, _L, _I, _P),
     "group_abort": (None, _P),

@@ -15,16 +15,6 @@ extern "C" smddp::DevicePlugin* smddp_make_device_plugin(int version, const char
 namespace smddp::fake {
 namespace {
 
-thread_local int current = -1;  // as good as none: who joins must have chosen one
-
-// For the time of a call.
-void OnFakeDevice(Device& device, const std::function<void()>& call) {
-  const int before = current;
-  current = device.info().index;
-  call();
-  current = before;
-}
-
 const char* Uuid(int device) {
   const Result<Device*> opened = smddp_make_device_plugin(kDevicePluginVersion, "")->Open(device);
   if (!opened.ok()) Fatal("NCCL joins without a current device.");
@@ -40,7 +30,7 @@ void* Hold(int device, const void* memory, size_t bytes, const char* call) {
 }
 
 constexpr GpuTable kTable = {
-    [] { return current; },
+    CurrentDevice,
     Uuid,
     Enqueue,
     Hold,
@@ -54,13 +44,15 @@ constexpr GpuTable kTable = {
 
 }  // namespace
 
-Result<DeviceGroupLibrary*> LoadGroups(const std::string& path) {
-  Result<DeviceGroupLibrary*> loaded = LoadNccl(path, OnFakeDevice);
-  if (!loaded.ok() || path.empty()) return loaded;
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return loaded;
+void HandOver(void* library) {
   const auto use = reinterpret_cast<void (*)(const GpuTable*)>(dlsym(library, "fake_nccl_use_gpu"));
   if (use != nullptr) use(&kTable);
+}
+
+Result<DeviceGroupLibrary*> LoadGroups(const std::string& path) {
+  Result<DeviceGroupLibrary*> loaded = LoadNccl(path, OnDevice);
+  if (!loaded.ok() || path.empty()) return loaded;
+  if (void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL); library != nullptr) HandOver(library);
   return loaded;
 }
 

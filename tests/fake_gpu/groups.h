@@ -1,6 +1,7 @@
 // The NCCL adapter (tf_ops/cuda) on the fake GPU.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "core/status.h"
@@ -10,5 +11,14 @@ namespace smddp::fake {
 
 // A fake NCCL gets the fake GPU's functions.
 Result<DeviceGroupLibrary*> LoadGroups(const std::string& path);
+// If this library, which dlopen has returned, is a fake NCCL.
+void HandOver(void* library);
+
+// --- Of the interface: device.cc, tests/fake_cuda ---
+
+// The calling thread's device; -1: none.
+int CurrentDevice();
+// For the time of a call.
+void OnDevice(Device& device, const std::function<void()>& call);
 
 }  // namespace smddp::fake

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "nccl_members.h"
@@ -57,6 +58,21 @@ void ReduceScatter(const Work& work) {
   }
 }
 
+void AllReduce(const Work& work) {
+  State& state = *work.state;
+  const size_t size = kSizes[work.call.type];
+  const int64_t most = static_cast<int64_t>(kSlot / size), each = work.call.each;
+  for (int64_t at = 0; at < each; at += most) {
+    const int64_t count = std::min(most, each - at);
+    std::memcpy(state.shared->slot(state.member), gpu->data(work.from) + at * size, count * size);
+    if (!Meet(state)) return;
+    std::vector<const void*> sources;
+    for (int m = 0; m < state.size; ++m) sources.push_back(state.shared->slot(m));
+    gpu->sum(gpu->data(work.into) + at * size, sources.data(), state.size, count, kTypes[work.call.type]);
+    if (!Meet(state)) return;
+  }
+}
+
 void AllGather(const Work& work) {
   State& state = *work.state;
   const size_t bytes = work.call.each * kSizes[work.call.type];
@@ -76,7 +92,7 @@ void Run(void* argument) {
   if (work->stuck) {
     while (!work->state->aborted) std::this_thread::sleep_for(kPause);
   } else if (!work->state->aborted && Agree(*work)) {
-    work->call.kind == 1 ? ReduceScatter(*work) : AllGather(*work);
+    (work->call.kind == 1 ? ReduceScatter : work->call.kind == 2 ? AllGather : AllReduce)(*work);
   } else {
     // A kernel of NCCL does not end by itself when something went wrong.
     while (!work->state->aborted) std::this_thread::sleep_for(kPause);
@@ -87,6 +103,46 @@ void Run(void* argument) {
 }
 
 }  // namespace
+
+namespace {
+
+// Of a thread, as NCCL's.
+struct Group {
+  int depth = 0;
+  std::vector<StatePtr> states;  // with calls in it
+};
+thread_local Group group;
+
+void Begin(State& state) {
+  state.result = Result::kInProgress;
+  state.polls = 0;
+}
+
+}  // namespace
+
+void Launch(State& state) {
+  const auto calls = std::exchange(state.pending, {});
+  if (calls.empty()) return;
+  gpu->count("launches", 1);
+  gpu->count("launched", static_cast<int64_t>(calls.size()));
+  for (const auto& call : calls) call(static_cast<int>(calls.size()));
+}
+
+Result StartGroup() {
+  ++group.depth;
+  return Result::kSuccess;
+}
+
+Result EndGroup() {
+  if (group.depth < 1) Fatal("ncclGroupEnd without ncclGroupStart.");
+  if (--group.depth > 0) return Result::kSuccess;
+  const std::vector<StatePtr> states = std::exchange(group.states, {});
+  for (const StatePtr& state : states) {
+    const std::lock_guard<std::mutex> lock(state->mutex);
+    Begin(*state);
+  }
+  return states.empty() ? Result::kSuccess : Result::kInProgress;
+}
 
 Result Collective(const StatePtr& state, Call call, const void* from, void* into, void* stream) {
   const std::lock_guard<std::mutex> lock(state->mutex);
@@ -99,28 +155,34 @@ Result Collective(const StatePtr& state, Call call, const void* from, void* into
     return Say(fails, "this call fails, as FAKE_NCCL_FAIL says");
   }
   const size_t part = call.each * kSizes[call.type], whole = part * state->size;
-  const char* const own = static_cast<const char*>(call.kind == 1 ? from : into) + state->member * part;
-  const char *const begin = own - state->member * part, *const other =
-                                                            static_cast<const char*>(call.kind == 1 ? into : from);
-  if (other != own && other < begin + whole && other + part > begin) {
-    return Say(Result::kInvalidArgument, "the buffers overlap, but not in place");
+  if (call.kind != 3) {
+    const char* const own = static_cast<const char*>(call.kind == 1 ? from : into) + state->member * part;
+    const char* const begin = own - state->member * part;
+    const char* const other = static_cast<const char*>(call.kind == 1 ? into : from);
+    if (other != own && other < begin + whole && other + part > begin) {
+      return Say(Result::kInvalidArgument, "the buffers overlap, but not in place");
+    }
   }
   auto work = std::make_unique<Work>();
   work->state = state;
   work->call = call;
   work->from = gpu->hold(state->device, from, call.kind == 1 ? whole : part, "NCCL");
-  work->into = gpu->hold(state->device, into, call.kind == 1 ? part : whole, "NCCL");
+  work->into = gpu->hold(state->device, into, call.kind == 2 ? whole : part, "NCCL");
   const Result later = Failure("async", state->calls, state->member);
   work->stuck = later != Result::kSuccess;
   ++state->running;
-  state->result = Result::kInProgress;
-  state->polls = 0;
-  state->pending = [state, stream, later, raw = work.release()] {
+  state->pending.emplace_back([state = state.get(), stream, later, raw = work.release()](int together) {
+    raw->call.together = together;
     gpu->enqueue(state->device, stream, Run, raw);
     if (later == Result::kSuccess) return;
     state->result = later;
     state->error = "the connection broke, as FAKE_NCCL_FAIL says";
-  };
+  });
+  if (group.depth > 0) {
+    if (group.states.empty() || group.states.back() != state) group.states.push_back(state);
+    return Result::kSuccess;
+  }
+  Begin(*state);
   return Result::kInProgress;
 }
 

@@ -8,9 +8,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <set>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "processes.h"
 
@@ -74,15 +76,22 @@ Result Failure(const std::string& what, int64_t number, int member) {
   for (std::string one; std::getline(all, one, ',');) {
     char name[16] = {};
     int result = 0, at = -1;
-    long long n = 1;
+    long long n = what == "call" || what == "async" ? 1 : 0;
     if (const size_t sign = one.find('@'); sign != std::string::npos) {
       at = std::atoi(one.c_str() + sign + 1);
       one.resize(sign);
     }
     if (std::sscanf(one.c_str(), "%15[a-z]:%d:%lld", name, &result, &n) < 2) Fatal("FAKE_NCCL_FAIL: " + one);
-    if (what == name && n == number && (at < 0 || at == member)) return static_cast<Result>(result);
+    if (what == name && (n == number || n == 0) && (at < 0 || at == member)) return static_cast<Result>(result);
   }
   return Result::kSuccess;
+}
+
+int64_t NextOf(const std::string& what, int member) {
+  static auto* const mutex = new std::mutex;
+  static auto* const times = new std::map<std::pair<std::string, int>, int64_t>;
+  const std::lock_guard<std::mutex> lock(*mutex);
+  return ++(*times)[{what, member}];
 }
 
 Result Say(Result result, const std::string& words) {
@@ -129,6 +138,10 @@ bool Meet(State& state) {
 }
 
 void Join(const StatePtr& state) {
+  while (Variable("FAKE_NCCL_APART", "0") == "1") {
+    if (state->aborted) return;
+    std::this_thread::sleep_for(kPause);
+  }
   if (!Meet(*state)) return;
   if (state->file >= 0) {
     const std::lock_guard<std::mutex> lock(TheIds().mutex);
@@ -136,7 +149,7 @@ void Join(const StatePtr& state) {
   }
   const std::string unfit = Unfit(*state);
   if (!unfit.empty()) return state->Fail(Result::kInvalidUsage, unfit);
-  if (const Result fails = Failure("init", 1, state->member); fails != Result::kSuccess) {
+  if (const Result fails = Failure("init", NextOf("init", state->member), state->member); fails != Result::kSuccess) {
     return state->Fail(fails, "joining fails, as FAKE_NCCL_FAIL says");
   }
   const std::lock_guard<std::mutex> lock(state->mutex);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "cuda/nccl/nccl_abi.h"
 #include "gpu_table.h"
@@ -25,21 +26,25 @@ extern const GpuTable* gpu;
 std::string Variable(const char* name, const char* otherwise);
 // The result that `what` has for the n-th time at this member (FAKE_NCCL_FAIL); kSuccess: it does not fail.
 Result Failure(const std::string& what, int64_t number, int member);
+// How often this has been asked for `what` and `member`, with this time.
+int64_t NextOf(const std::string& what, int member);
 // What ncclGetLastError says on this thread.
 extern thread_local std::string last_error;
 Result Say(Result result, const std::string& words);
 
 struct Call {
-  int kind;  // 0: nothing, 1: ReduceScatter, 2: AllGather
+  int kind;  // 0: nothing, 1: ReduceScatter, 2: AllGather, 3: AllReduce
   int type;
   uint64_t each, number;
+  int together = 1;  // calls of the same launch (ncclGroupStart)
   bool operator==(const Call& other) const {
-    return kind == other.kind && type == other.type && each == other.each && number == other.number;
+    return kind == other.kind && type == other.type && each == other.each && number == other.number &&
+           together == other.together;
   }
   std::string Words() const {
-    const char* const names[] = {"nothing", "ReduceScatter", "AllGather"};
+    const char* const names[] = {"nothing", "ReduceScatter", "AllGather", "AllReduce"};
     return std::string(names[kind]) + " number " + std::to_string(number) + " of " + std::to_string(each) +
-           " elements of type " + std::to_string(type);
+           " elements of type " + std::to_string(type) + ", " + std::to_string(together) + " together";
   }
 };
 
@@ -89,7 +94,7 @@ struct State {
   Result result = Result::kInProgress;  // what CommGetAsyncError says
   std::string error;
   int polls = 0;
-  std::function<void()> pending;  // the call that is to be launched
+  std::vector<std::function<void(int together)>> pending;  // the calls that are to be launched
   bool joined = false, finalizing = false;
   int64_t calls = 0;
 
@@ -108,7 +113,12 @@ bool Meet(State& state);
 // Waits for all to come, in a thread of its own.
 void Join(const StatePtr& state);
 
-// A call of ncclReduceScatter or ncclAllGather, to be launched later.
+// Puts the pending calls on their streams. The caller holds the state's mutex.
+void Launch(State& state);
+// What ncclGroupStart and ncclGroupEnd do. Calls in between are launched together.
+Result StartGroup();
+Result EndGroup();
+// A call of a collective, to be launched later.
 Result Collective(const StatePtr& state, Call call, const void* from, void* into, void* stream);
 
 }  // namespace fake_nccl

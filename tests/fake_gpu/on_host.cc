@@ -1,7 +1,7 @@
 #include "on_host.h"
 
-#include "cuda/kernels/dispatch.h"
 #include "cuda/kernels/move.h"
+#include "dispatch.h"
 
 namespace smddp {
 

@@ -28,11 +28,14 @@ struct Book {
 
   void ReadAll() {
     settings.devices = static_cast<int>(Number("FAKE_GPU_DEVICES", 1));
-    settings.shared = Number("FAKE_GPU_SHARED", 1) != 0;
+    settings.slices = Text("FAKE_GPU_SHARED") == "slices";
+    settings.shared = !settings.slices && Number("FAKE_GPU_SHARED", 1) != 0;
     settings.memory = static_cast<size_t>(Number("FAKE_GPU_MEMORY", int64_t{1} << 30));
     settings.delay_us = Number("FAKE_GPU_DELAY_US", 0);
     settings.seed = static_cast<uint64_t>(Number("FAKE_GPU_SEED", 1));
     settings.pageable_waits = Text("FAKE_GPU_PAGEABLE") != "later";
+    settings.sync = Number("FAKE_GPU_SYNC", 0) != 0;
+    settings.queues = static_cast<int>(Number("FAKE_GPU_QUEUES", 0));
     fail.clear();
     std::istringstream all(Text("FAKE_GPU_FAIL"));
     for (std::string one; std::getline(all, one, ',');) {

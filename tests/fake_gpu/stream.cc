@@ -1,8 +1,10 @@
 #include "stream.h"
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <thread>
+#include <vector>
 
 #include "settings.h"
 
@@ -28,6 +30,14 @@ class Handles {
     if (found->second == nullptr) Fatal(call + " got one of " + what_ + " that was destroyed.");
     return found->second;
   }
+  std::vector<std::shared_ptr<T>> All() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<std::shared_ptr<T>> all;
+    for (const auto& [handle, made] : known_) {
+      if (made != nullptr) all.push_back(made);
+    }
+    return all;
+  }
   std::shared_ptr<T> Remove(void* handle, const std::string& call) {
     std::shared_ptr<T> found = Find(handle, call);
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -47,6 +57,8 @@ struct State {
   Handles<Event> events{"events"};
   std::mutex mutex;
   std::map<int, std::shared_ptr<Stream>> default_streams;
+  std::map<int, std::vector<std::shared_ptr<Queue>>> queues;  // of a device, with FAKE_GPU_QUEUES
+  std::map<int, size_t> streams_made;
   std::map<int, std::string> broken;
   uint64_t made = 0;
 };
@@ -58,6 +70,24 @@ State& TheState() {
 uint64_t NextNumber() {
   const std::lock_guard<std::mutex> lock(TheState().mutex);
   return TheState().made++;
+}
+
+constexpr auto kPatience = std::chrono::seconds(30);
+
+std::shared_ptr<Stream> NewStreamOf(int device) {
+  const size_t queues = Read().queues;
+  if (queues == 0) return std::make_shared<Stream>(device, Queue::Make(device), true);
+  State& state = TheState();
+  std::unique_lock<std::mutex> lock(state.mutex);
+  const size_t index = state.streams_made[device]++ % queues;
+  lock.unlock();
+  const std::shared_ptr<Queue> made = Queue::Make(device);
+  lock.lock();
+  std::vector<std::shared_ptr<Queue>>& all = state.queues[device];
+  all.resize(std::max(all.size(), queues));
+  if (all[index] == nullptr) all[index] = made;
+  if (all[index] != made) made->Close();
+  return std::make_shared<Stream>(device, all[index], false);
 }
 
 }  // namespace
@@ -78,16 +108,20 @@ bool Moment::has_come() {
   return come_;
 }
 
-Stream::Stream(int device) : device_(device), random_(Read().seed * 1000003 + NextNumber()) {}
+Queue::Queue(int device) : device_(device), random_(Read().seed * 1000003 + NextNumber()) {}
 
-std::shared_ptr<Stream> Stream::Make(int device) {
-  std::shared_ptr<Stream> stream(new Stream(device));
-  std::thread([stream] { stream->Run(); }).detach();  // it ends after Close, or with the process
-  return stream;
+std::shared_ptr<Queue> Queue::Make(int device) {
+  std::shared_ptr<Queue> queue(new Queue(device));
+  std::thread([queue] { queue->Run(); }).detach();  // it ends after Close, or with the process
+  return queue;
 }
 
-void Stream::Put(std::function<void()> work) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+void Queue::Put(std::function<void()> work) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (ended_) {  // its stream was destroyed meanwhile, and has run all
+    lock.unlock();
+    return work();
+  }
   work_.push_back(std::move(work));
   changed_.notify_all();
 }
@@ -98,19 +132,20 @@ std::shared_ptr<Moment> Stream::Now() {
   return moment;
 }
 
-void Stream::Close() {
+void Queue::Close() {
   const std::lock_guard<std::mutex> lock(mutex_);
   closed_ = true;
   changed_.notify_all();
 }
 
-void Stream::Run() {
+void Queue::Run() {
   for (;;) {
     std::function<void()> work;
     {
       std::unique_lock<std::mutex> lock(mutex_);
       changed_.wait(lock, [this] { return closed_ || !work_.empty(); });
-      if (work_.empty()) return;
+      ended_ = work_.empty();
+      if (ended_) return;
       work = std::move(work_.front());
       work_.pop_front();
     }
@@ -122,7 +157,7 @@ void Stream::Run() {
   }
 }
 
-void* MakeStream(int device) { return TheState().streams.Add(Stream::Make(device)); }
+void* MakeStream(int device) { return TheState().streams.Add(NewStreamOf(device)); }
 
 void* MakeEvent(int device) {
   auto event = std::make_shared<Event>();
@@ -138,7 +173,7 @@ std::shared_ptr<Stream> StreamOf(int device, void* handle, const char* call) {
       return found->second;
     }
     lock.unlock();
-    std::shared_ptr<Stream> made = Stream::Make(device);
+    std::shared_ptr<Stream> made = NewStreamOf(device);
     lock.lock();
     const auto added = state.default_streams.emplace(device, made);
     if (!added.second) made->Close();
@@ -162,6 +197,33 @@ void DestroyStream(int device, void* handle) {
 void DestroyEvent(int device, void* handle) {
   const std::shared_ptr<Event> event = TheState().events.Remove(handle, "DestroyEvent");
   if (event->device != device) Fatal("DestroyEvent at another device than the event's.");
+}
+
+void WaitForDevice(int device) {
+  std::vector<std::shared_ptr<Stream>> streams = TheState().streams.All();
+  {
+    const std::lock_guard<std::mutex> lock(TheState().mutex);
+    if (const auto found = TheState().default_streams.find(device); found != TheState().default_streams.end()) {
+      streams.push_back(found->second);
+    }
+  }
+  std::vector<std::shared_ptr<Moment>> moments;
+  for (const auto& stream : streams) {
+    if (stream->device() == device) moments.push_back(stream->Now());
+  }
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  for (const auto& moment : moments) {
+    while (!moment->has_come()) {
+      if (std::chrono::steady_clock::now() > end)
+        Fatal("A call has waited for 30 s for the work of its device: a deadlock.");
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+}
+
+bool RandomBit() {
+  thread_local std::mt19937_64 random(Read().seed * 1000003 + NextNumber());
+  return random() % 2 == 0;
 }
 
 void Break(int device, const std::string& why) {

@@ -14,8 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (size_t rank = 0; rank < infos.size(); ++rank) {
     if (!fuzz::ThereAndBack(texts[rank], &infos[rank])) return 0;
   }
-  const auto decision = smddp::Decide(topology.value(), infos);
-  if (!decision.ok() || decision.value().method == smddp::DeviceMethod::kHost) return 0;
+  const auto decision = smddp::Decide(topology.value(), "auto", infos);
+  if (!decision.ok() || decision.value().methods.front() == smddp::DeviceMethod::kHost) return 0;
   for (const smddp::RankDeviceInfo& info : infos) SMDDP_CHECK(info.has_device);
   return 0;
 }

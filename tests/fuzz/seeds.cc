@@ -226,13 +226,10 @@ std::string DeviceInfos(const std::vector<const char*>& uuids, int group_version
   std::vector<std::string> texts;
   for (const char* const uuid : uuids) {
     smddp::RankDeviceInfo info;
-    info.wanted = "auto";
     info.has_device = *uuid != 0;
     info.device.name = "GPU";
     info.device.uuid = uuid;
-    info.visible = 2;
     info.group_version = group_version;
-    info.group_id = "id";
     texts.push_back(Encode(info));
   }
   smddp::FieldWriter fields;

@@ -68,7 +68,7 @@ class Job:
             data=[array.view(np.uint8) for array in data],
             orders=order,
             in_host_memory=[self.in_host_memory.get(rank, []) for rank in ranks],
-            devices=[self.first_device + (rank if self.stage == "nccl" else 0) for rank in ranks],
+            devices=[self.first_device + (0 if self.stage == "host" else rank) for rank in ranks],
             chunk_bytes=self.chunk_bytes,
             steps=self.steps,
             pause_us=self.pause_us,

@@ -1,6 +1,7 @@
 """Tests of the GPU path, on a GPU in host memory (tests/fake_gpu): run by `make test-gpu`.
 
-In a process of their own, because a process looks for its GPUs once.
+In a process of their own, because a process looks for its GPUs once. With FAKE_GPU_INTERFACE=cuda on CUDA's functions
+in host memory, below the adapter to CUDA itself (tests/fake_cuda).
 """
 
 from __future__ import annotations
@@ -11,8 +12,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import fake_gpu
+from tests import fake_cuda, fake_gpu
 from tests.fake_gpu.gpu import call, left_clean
+
+ON_CUDA = os.environ.get("FAKE_GPU_INTERFACE") == "cuda"
+if ON_CUDA and fake_cuda.why_not():
+    pytest.exit(f"the GPU path was not run on the fake CUDA, which needs cuda.h: {fake_cuda.why_not()}", returncode=0)
+# What another interface does not change, and what is about this one.
+collect_ignore = ["test_cuda_moves.py", "test_gpu_check.py", "test_nccl_processes.py"] if ON_CUDA else []
+collect_ignore += [] if ON_CUDA else ["test_cuda_adapter.py"]
 
 os.environ["SMDDP_GPU_LIBRARY"] = str(fake_gpu.build())
 os.environ["SMDDP_NCCL_LIBRARY"] = str(fake_gpu.build_nccl())

@@ -1,12 +1,13 @@
 """Groups over the fake NCCL whose members one thread drives, and what they reduce."""
 
+import ctypes
 import time
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.fake_gpu.gpu import GpuError, call, finish, text
+from tests.fake_gpu.gpu import DTYPES, GpuError, call, finish, text
 
 PATIENCE = 30  # seconds
 
@@ -64,6 +65,17 @@ class Group:
                 wait_for(lambda handle=handle: call(name, handle) and False)
             told.append(str(error.value))
         return told
+
+
+def allreduce_together(group, member, memory, parts):
+    """One launch of an allreduce for each part of float32 memory: so many elements, one after the other."""
+    starts = np.cumsum([0, *parts[:-1]])
+    buffers = (ctypes.c_void_p * len(parts))(*(memory + 4 * int(start) for start in starts))
+    each = (ctypes.c_longlong * len(parts))(*parts)
+    call(
+        "allreduce_together",
+        *(group.handles[member], buffers, each, len(parts), DTYPES["float32"], group.streams[member]),
+    )
 
 
 def wait_for(condition):

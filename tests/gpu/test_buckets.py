@@ -17,7 +17,7 @@ from tests.variants import FULL
 
 _core = native_module.core()
 
-STAGES = ("host", "nccl")
+STAGES = ("host", "nccl-node", "nccl")
 LAYOUTS = {
     "1": hosts(1),
     "2": hosts(2),
@@ -34,8 +34,8 @@ over_stages = pytest.mark.parametrize("stage", STAGES)
 
 @pytest.fixture(autouse=True)
 def gpus() -> Iterator[None]:
-    """Sixteen devices, work that comes late, and nothing left behind."""
-    with left_clean(ALIVE, DEVICES="16", DELAY_US="100"):
+    """Devices enough, work that comes late, and nothing left behind."""
+    with left_clean(ALIVE, DEVICES="17", DELAY_US="100"):
         yield
 
 
@@ -52,7 +52,7 @@ def test_every_way_sums_in_every_layout(layout, stage):
     job = Job(layout, stage)
     results = job.results()
     assert_sums(job, results)
-    if stage != "nccl":  # which sums in an order of its own
+    if stage == "host":  # NCCL sums in an order of its own
         assert_equal_bits(results, job.on_cpu().results())
 
 
@@ -72,7 +72,7 @@ def test_dtypes_and_scalings(layout, stage, dtype, wire):
     job = Job(layout, stage, dtype, wire, prescale=0.5, postscale=3.0, divisor=len(layout), steps=1)
     results = job.results()
     assert_sums(job, results)
-    if stage != "nccl":
+    if stage == "host":
         assert_equal_bits(results, job.on_cpu().results())
 
 
@@ -99,7 +99,7 @@ def test_pieces_in_host_memory(stage):
     job.in_host_memory = {0: [0, 9], 1: list(range(job.pieces)), 2: [4, 7, 8]}
     results = job.results()
     assert_sums(job, results)
-    if stage != "nccl":
+    if stage == "host":
         assert_equal_bits(results, job.on_cpu().results())
 
 
@@ -126,7 +126,18 @@ def test_buffers_are_made_in_the_first_steps_only(stage):
 
 FAILURES = {
     "host": ("pack:2", "unpack:2", "copy:9", "record:20", "wait:9", "done:12", "allocate:6", "pin:6", "work:40"),
-    "nccl": ("pack:2", "unpack:2", "copy:9", "record:20", "wait:9", "done:12", "allocate:6", "event:12", "work:40"),
+    "nccl-node": (
+        "pack:2",
+        "unpack:2",
+        "copy:9",
+        "record:20",
+        "wait:9",
+        "done:12",
+        "allocate:6",
+        "event:12",
+        "work:40",
+    ),
+    "nccl": ("pack:2", "unpack:2", "record:20", "wait:9", "done:12", "allocate:6", "event:12", "work:40"),
 }
 
 
@@ -136,7 +147,7 @@ def test_errors_of_the_gpu_end_it_everywhere(stage, failure, monkeypatch):
     functions().fake_gpu_reload()
     kind = failure.split(":")[0]
     # Where work has failed nothing works any more: devices that no other test uses.
-    first = {"host": 8, "nccl": 10}[stage] if kind == "work" else 0
+    first = {"host": 8, "nccl-node": 9, "nccl": 13}[stage] if kind == "work" else 0
     errors, _ = Job(hosts(2, 2), stage, steps=5, seconds=20, first_device=first).run()
     assert all(errors)
     assert any("fake GPU" in error for error in errors), errors
@@ -146,12 +157,28 @@ def test_errors_of_the_gpu_end_it_everywhere(stage, failure, monkeypatch):
 
 
 @pytest.mark.parametrize("failure", ["call:6:3@1", "async:6:3@0", "init:6@1"])
-def test_errors_of_nccl_end_it_everywhere(failure, monkeypatch):
+@pytest.mark.parametrize(
+    ("stage", "layout"), [("nccl", hosts(3)), ("nccl", hosts(2, 1)), ("nccl-node", hosts(2, 2))], ids=str
+)
+def test_errors_of_nccl_end_it_everywhere(stage, layout, failure, monkeypatch):
     monkeypatch.setenv("FAKE_NCCL_FAIL", failure)
-    errors, _ = Job(hosts(3), "nccl", steps=50, seconds=20).run()
+    errors, _ = Job(layout, stage, steps=50, seconds=20).run()
     assert all(errors)
     assert any("NCCL" in error for error in errors), errors
     assert not any("Stands still" in error for error in errors), errors
+
+
+@pytest.mark.parametrize("layout", [hosts(3), hosts(2, 2)], ids=["3", "2+2"])
+def test_buckets_that_are_ready_go_to_nccl_together(layout, monkeypatch):
+    """Alone go the first two: the others come while NCCL, which is slow here, still launches these."""
+    monkeypatch.setenv("FAKE_NCCL_POLLS", "200")
+    job = Job(layout, "nccl", buckets=[(3 * i + 1, i) for i in range(20)], pause_us=0)
+    before = {what: count(what) for what in ("launches", "launched")}
+    assert_sums(job, job.results())
+    made = {what: count(what) - number for what, number in before.items()}
+    calls = len(layout) * len(job.buckets) * job.steps
+    assert made["launched"] == calls
+    assert made["launches"] <= calls // 2
 
 
 if FULL:

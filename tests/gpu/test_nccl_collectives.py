@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.fake_gpu.gpu import DTYPES, GpuError, call, get, put
-from tests.gpu.nccl_group import Group, numpy_dtype, sums, values
+from tests.fake_gpu.gpu import DTYPES, GpuError, call, count, get, put
+from tests.gpu.nccl_group import Group, allreduce_together, numpy_dtype, sums, values
 
 pytestmark = pytest.mark.usefixtures("nccl_gpus")
 
@@ -42,6 +42,48 @@ def test_reduce_scatter_and_allgather(nccl, members, dtype):
                         call("free", member, part[member])
             for member, memory in enumerate(whole):
                 call("free", member, memory)
+
+
+@pytest.mark.parametrize(("members", "dtype"), [(1, "bfloat16"), (4, "float32"), *((3, dtype) for dtype in DTYPES)])
+def test_allreduce(nccl, members, dtype):
+    with Group(nccl, range(members)) as group:
+        group.wait()
+        for elements in (1, 3_000_000 // numpy_dtype(dtype).itemsize):  # the last takes more than one round of the fake
+            arrays = [values(member, elements, dtype) for member in range(members)]
+            memory = [put(array, device) for array, device in zip(arrays, group.devices)]
+            into = [call("allocate", device, arrays[0].nbytes) for device in group.devices]
+            for in_place in (False, True):
+                for member in reversed(range(members)):
+                    target = memory[member] if in_place else into[member]
+                    arguments = (target, memory[member], elements, DTYPES[dtype], group.streams[member])
+                    call("allreduce", group.handles[member], *arguments)
+                group.wait()
+            group.finish()
+            for member in range(members):
+                for result in (memory[member], into[member]):
+                    got = get(result, elements, numpy_dtype(dtype))
+                    np.testing.assert_array_equal(got.view(np.uint8), sums(arrays).view(np.uint8))
+                    call("free", member, result)
+
+
+def test_several_in_one_launch(nccl):
+    """Each has its own sums; without elements it is not called at all."""
+    arrays = [values(member, 1000, "float32") for member in range(3)]
+    memory = [put(array, member) for member, array in enumerate(arrays)]
+    with Group(nccl, range(3)) as group:
+        group.wait()
+        launches = count("launches")
+        for member in range(3):
+            allreduce_together(group, member, memory[member], [600, 0, 1, 300])
+        group.wait()
+        group.finish()
+        assert count("launches") - launches == 3
+    expected = sums(arrays)
+    for member in range(3):
+        result = get(memory[member], 1000, np.float32)
+        np.testing.assert_array_equal(result[:901], expected[:901])
+        np.testing.assert_array_equal(result[901:], arrays[member][901:])
+        call("free", member, memory[member])
 
 
 def test_allgather_into_its_own_part(nccl):

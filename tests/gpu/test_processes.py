@@ -20,7 +20,7 @@ def environment(stage):
         "SMDDP_GPU_LIBRARY": str(fake_gpu.build()),
         "SMDDP_NCCL_LIBRARY": str(fake_gpu.build_nccl()),
         "FAKE_GPU_DELAY_US": "100",
-        **(GPUS_OF_THEIR_OWN if stage == "nccl" else {}),
+        **({} if stage == "host" else GPUS_OF_THEIR_OWN),
     }
 
 
@@ -32,7 +32,7 @@ def told(job, rank, step):
 
 
 @pytest.mark.parametrize(
-    ("stage", "hosts"), [("host", "aaa"), ("nccl", "aab"), ("nccl", "aabb")], ids=["host", "nccl, uneven", "nccl"]
+    ("stage", "hosts"), [("host", "aaa"), ("nccl", "aab"), ("nccl", "aabb"), ("nccl-node", "aab")], ids=str
 )
 def test_training_sets_join_and_a_second_session(stage, hosts):
     job = launch([SCRIPTS / "gpu_ranks.py", hosts], len(hosts), timeout=120, env=environment(stage)).check()
@@ -40,9 +40,10 @@ def test_training_sets_join_and_a_second_session(stage, hosts):
     assert (f"use the method '{stage}'" in job.output) is (stage != "host")  # there is nothing to agree on about that
 
 
-def test_a_rank_that_dies_is_named_and_its_step_reaches_nobody():
+@pytest.mark.parametrize("hosts", ["aaa", "aab"])
+def test_a_rank_that_dies_is_named_and_its_step_reaches_nobody(hosts):
     flags = ["--with-ft", "ulfm"]  # else mpirun ends the others before they can say anything
-    job = launch([SCRIPTS / "gpu_killed.py"], 3, timeout=120, env=environment("nccl"), flags=flags)
+    job = launch([SCRIPTS / "gpu_killed.py", hosts], 3, timeout=120, env=environment("nccl"), flags=flags)
     assert not job.timed_out
     for rank in (0, 2):
         assert "Rank 1" in told(job, rank, step=5)
@@ -59,13 +60,15 @@ def test_a_rank_that_brings_no_gradients_is_noticed():
     assert "did not finish within 1 s" in words
 
 
-@pytest.mark.parametrize("stage", ["host", "nccl"])
-def test_sets_that_reduce_in_another_order_on_each_rank_do_not_wait_for_one_another(stage):
+@pytest.mark.parametrize(
+    ("stage", "hosts"), [("host", "aaa"), ("nccl-node", "aaa"), ("nccl", "aaa"), ("nccl", "aba")], ids=str
+)
+def test_sets_that_reduce_in_another_order_on_each_rank_do_not_wait_for_one_another(stage, hosts):
     sets = {
         **environment(stage),
         "SMDDP_DYNAMIC_PROCESS_SETS": "1",
         "SMDDP_STALL_ERROR_SECONDS": "20",
         "FAKE_GPU_DELAY_US": "0",
     }
-    job = launch([SCRIPTS / "gpu_two_sets.py"], 3, timeout=60, env=sets).check()
+    job = launch([SCRIPTS / "gpu_two_sets.py", hosts], 3, timeout=60, env=sets).check()
     assert job.output.count("all sums are right") == 3

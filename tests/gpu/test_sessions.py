@@ -87,7 +87,7 @@ def test_a_wanted_way_that_cannot_be_is_an_error_on_all_ranks():
     arrays = gradients(2)
     told = steps(["a", "a"], arrays, stage="nccl")
     assert told[0] == told[1]
-    assert "SMDDP_GPU_STAGE=nccl, but rank 0 and rank 1 (host a) use the same GPU" in told[0]
+    assert "SMDDP_GPU_STAGE=nccl, but rank 0 (host a) and rank 1 (host a) use the same GPU" in told[0]
 
 
 @pytest.mark.parametrize("stage", ["host", "auto"])

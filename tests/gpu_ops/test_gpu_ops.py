@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import gpu_ops
+from tests import fake_gpu, gpu_ops
 from tests.support import mpirun
 
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
@@ -20,7 +20,7 @@ def libraries(tmp_path_factory):
 
 
 def run(libraries, script, *arguments, ranks=2, **more):
-    env = {**libraries, "FAKE_GPU_DEVICES": "1", "FAKE_GPU_DELAY_US": "300", **more}
+    env = {**libraries, "FAKE_GPU_DEVICES": "1", "FAKE_GPU_DELAY_US": "300", "FAKE_GPU_PAGEABLE": "later", **more}
     return mpirun.launch([SCRIPTS / script, *arguments], ranks=ranks, timeout=SECONDS, env=env).check().output
 
 
@@ -46,4 +46,5 @@ def test_a_step_that_fails_while_its_tensor_is_copied_to_the_host(libraries):
 
 @pytest.mark.parametrize("stage", ["host", "nccl"])
 def test_the_custom_call_of_xla(libraries, stage):
-    assert run(libraries, "xla_ranks.py", SMDDP_GPU_STAGE=stage).count("is through") == 2
+    nccl = {"SMDDP_NCCL_LIBRARY": str(fake_gpu.build_nccl()), "FAKE_GPU_SHARED": "0"}  # a GPU for each rank
+    assert run(libraries, "xla_ranks.py", SMDDP_GPU_STAGE=stage, **nccl).count("is through") == 2

@@ -39,6 +39,7 @@ class Cluster : public InprocCluster {
     env.heartbeat_timeout_s = kDeadlineSeconds;
     SMDDP_ASSIGN_OR_RETURN(const Env around, ReadEnv());  // so that any test can be run with SMDDP_VERIFY=1
     env.verify = around.verify;
+    env.start_timeout_s = around.start_timeout_s;
     const bool around_shared = std::getenv("SMDDP_TEST_SHARED_TENSORS") != nullptr;  // the same
     RailChoice rail;
     SMDDP_ASSIGN_OR_RETURN(rail.by_name, RailAlgorithmNamed(options.rail_algorithm));

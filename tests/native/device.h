@@ -35,13 +35,17 @@ class NotedDevice : public Device {
   }
   Status Record(DeviceEvent, DeviceStream stream) override { return Note("record", stream); }
   Status Wait(DeviceStream stream, DeviceEvent) override { return Note("wait", stream); }
-  Result<bool> Done(DeviceEvent) override { return done; }
+  Result<bool> Done(DeviceEvent) override {
+    ++looks;
+    return done;
+  }
   Status Copy(void*, const void*, size_t, DeviceStream stream) override { return Note("copy", stream); }
   Status Pack(const FusedView&, Range, void*, DeviceStream stream) override { return Note("pack", stream); }
   Status Unpack(const FusedView&, Range, const void*, DeviceStream stream) override { return Note("unpack", stream); }
 
   std::vector<std::string> calls;
   std::set<void*> memory, events;  // not given back
+  int looks = 0;
   bool done = false, full = false;
 
  private:

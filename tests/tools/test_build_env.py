@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.tools.build_environment import build_env
+from tests.tools.fake_nvrtc import fake_nvrtc
 
 
 def executable(path: Path, text: str = "") -> Path:
@@ -46,10 +47,13 @@ def fake_cuda(home: Path, version: str = "13.0", codes: str = "80 86 90 100 120"
     esac
     """
     executable(home / "bin" / "nvcc", says)
-    for file in ("targets/x86_64-linux/include/cuda_runtime_api.h", "targets/x86_64-linux/lib/libcudart_static.a"):
-        (home / file).parent.mkdir(parents=True, exist_ok=True)
-        (home / file).touch()
+    put_header(home / "targets/x86_64-linux/include")
     return home
+
+
+def put_header(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "cuda.h").touch()
 
 
 @pytest.fixture(autouse=True)
@@ -186,19 +190,18 @@ def test_a_tensorflow_that_hides_its_version():
 
 
 def test_no_cuda(monkeypatch):
-    assert build_env.find_cuda("c++") == build_env.Cuda(why_none="there is no nvcc")
+    assert build_env.find_cuda("c++") == build_env.Cuda(why_none="there is no nvcc and no NVRTC")
     monkeypatch.setenv("SMDDP_CUDA", "on")
-    with pytest.raises(build_env.BuildEnvError, match=r"(?s)CUDA cannot be used: there is no nvcc\..*SMDDP_CUDA=off"):
+    with pytest.raises(build_env.BuildEnvError, match=r"(?s)there is no nvcc and no NVRTC\..*SMDDP_CUDA=off"):
         build_env.find_cuda("c++")
 
 
 def test_cuda_of_the_usual_place(tmp_path):
     home = fake_cuda(tmp_path / "usual")
     assert build_env.find_cuda("c++") == build_env.Cuda(
-        nvcc=str(home / "bin/nvcc"),
+        compiler=(str(home / "bin/nvcc"),),
         version="13.0",
         include_dir=str(home / "targets/x86_64-linux/include"),
-        runtime=str(home / "targets/x86_64-linux/lib/libcudart_static.a"),
         architectures=("80", "90", "100"),
     )
 
@@ -208,7 +211,7 @@ def test_an_nvcc_on_path_may_be_a_script_of_a_toolkit_elsewhere(monkeypatch, tmp
     script = executable(tmp_path / "scripts" / "nvcc", f'exec {home}/bin/nvcc "$@"\n')
     monkeypatch.setenv("PATH", f"{script.parent}:/bin")
     found = build_env.find_cuda("c++")
-    assert (found.nvcc, found.version, found.architectures) == (str(script), "12.4", ("80", "90"))
+    assert (found.compiler, found.version, found.architectures) == ((str(script),), "12.4", ("80", "90"))
     assert found.include_dir == str(home / "targets/x86_64-linux/include")
 
 
@@ -220,7 +223,7 @@ def test_which_cuda_comes_first(monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda-home"))
     monkeypatch.setenv("PATH", f"{tmp_path}/path/bin:/bin")
     for name in names:
-        found.append(build_env.find_cuda("c++").nvcc)
+        found.extend(build_env.find_cuda("c++").compiler)
         (tmp_path / name / "bin/nvcc").unlink()
     assert found == [
         f"{tmp_path}/{name}/bin/nvcc" for name in ("cuda-home", "path", "usual", "env/purelib/nvidia/cu13")
@@ -228,11 +231,11 @@ def test_which_cuda_comes_first(monkeypatch, tmp_path):
 
 
 def test_a_toolkit_that_is_not_complete_is_passed_over(monkeypatch, tmp_path):
-    (fake_cuda(tmp_path / "usual") / "targets/x86_64-linux/lib/libcudart_static.a").unlink()
+    (fake_cuda(tmp_path / "usual") / "targets/x86_64-linux/include/cuda.h").unlink()
     wheels = fake_cuda(tmp_path / "env/purelib/nvidia/cu13")
-    assert build_env.find_cuda("c++").nvcc == str(wheels / "bin/nvcc")
+    assert build_env.find_cuda("c++").compiler == (str(wheels / "bin/nvcc"),)
     monkeypatch.setenv("SMDDP_CUDA_HOME", str(tmp_path / "usual"))  # named, so it has to be good
-    with pytest.raises(build_env.BuildEnvError, match=r"usual/bin/nvcc has no libcudart_static\.a beside it"):
+    with pytest.raises(build_env.BuildEnvError, match=r"usual/bin/nvcc has no cuda\.h beside it"):
         build_env.find_cuda("c++")
 
 
@@ -247,11 +250,55 @@ def test_a_toolkit_that_is_not_complete_is_passed_over(monkeypatch, tmp_path):
 def test_a_cuda_that_does_not_fit(monkeypatch, tmp_path, version, refusal, why):
     fake_cuda(tmp_path / "usual", version, refusal=refusal)
     found = build_env.find_cuda("c++")
-    assert (found.nvcc, found.version) == ("", "")
+    assert (found.compiler, found.version) == ((), "")
     assert why in found.why_none
     monkeypatch.setenv("SMDDP_CUDA", "on")
     with pytest.raises(build_env.BuildEnvError, match="CUDA cannot be used"):
         build_env.find_cuda("c++")
+
+
+def test_only_the_architectures_that_are_asked_for(monkeypatch, tmp_path):
+    fake_cuda(tmp_path / "usual")
+    monkeypatch.setenv("SMDDP_CUDA_ARCHITECTURES", "90 86,35")
+    assert build_env.find_cuda("c++").architectures == ("90", "86")
+    monkeypatch.setenv("SMDDP_CUDA_ARCHITECTURES", "")
+    assert build_env.find_cuda("c++").architectures == ("80", "90", "100")
+
+
+def test_nvrtc_of_the_wheels_compiles_where_there_is_no_nvcc(tmp_path):
+    """Those that come with TensorFlow's CUDA wheels: CUDA 12's in a folder for each, CUDA 13's in one."""
+    wheels = tmp_path / "env/purelib/nvidia"
+    newer = fake_nvrtc(wheels / "cu13/lib/libnvrtc.so.13", "13.0")
+    put_header(wheels / "cu13/include")
+    assert build_env.find_cuda("c++").compiler == (sys.executable, build_env.NVRTC, f"--library={newer}")
+    older = fake_nvrtc(wheels / "cuda_nvrtc/lib/libnvrtc.so.12", "12.4")
+    put_header(wheels / "cuda_runtime/include")
+    found = build_env.find_cuda("c++")
+    assert found.compiler == (sys.executable, build_env.NVRTC, f"--library={older}")
+    assert (found.version, found.architectures) == ("12.4", ("70", "80", "90"))
+    assert found.include_dir == str(wheels / "cuda_runtime/include")
+    nvcc = fake_cuda(tmp_path / "usual") / "bin/nvcc"
+    assert build_env.find_cuda("c++").compiler == (str(nvcc),)
+
+
+def test_a_folder_of_wheels_may_be_named(monkeypatch, tmp_path):
+    library = fake_nvrtc(tmp_path / "nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "12.4")
+    fake_cuda(tmp_path / "usual")
+    monkeypatch.setenv("SMDDP_CUDA_HOME", str(tmp_path / "nvidia"))
+    with pytest.raises(build_env.BuildEnvError, match=r"libnvrtc\.so\.12 has no cuda\.h beside it"):
+        build_env.find_cuda("c++")
+    put_header(tmp_path / "nvidia/cuda_runtime/include")
+    assert build_env.find_cuda("c++").compiler[-1] == f"--library={library}"
+    monkeypatch.setenv("SMDDP_CUDA_HOME", str(tmp_path / "nowhere"))
+    with pytest.raises(build_env.BuildEnvError, match="there is no nvcc and no NVRTC in .*nowhere"):
+        build_env.find_cuda("c++")
+
+
+def test_an_nvrtc_that_does_not_load_is_named(tmp_path):
+    library = tmp_path / "env/purelib/nvidia/cuda_nvrtc/lib/libnvrtc.so.12"
+    library.parent.mkdir(parents=True)
+    library.write_text("not a library")
+    assert build_env.find_cuda("c++").why_none == f"{library} cannot be loaded"
 
 
 def test_cuda_switched_off(monkeypatch, tmp_path):

@@ -72,6 +72,21 @@ class InStepsTask : public Task {
   int64_t done_ = 0;
 };
 
+class UntilTask : public Task {
+ public:
+  UntilTask(std::string name, std::function<Result<bool>()> done) : name_(std::move(name)), done_(std::move(done)) {}
+
+  Result<Progress> Step() override {
+    SMDDP_ASSIGN_OR_RETURN(const bool done, done_());
+    return done ? Progress::kDone : Progress::kWaiting;
+  }
+  std::string Describe() const override { return name_; }
+
+ private:
+  const std::string name_;
+  const std::function<Result<bool>()> done_;
+};
+
 class PipelineTask : public Task {
  public:
   PipelineTask(int fragments, int window, std::function<TaskPtr(int)> fragment)
@@ -110,6 +125,10 @@ TaskPtr Parallel(std::vector<TaskPtr> branches) { return std::make_unique<Parall
 
 TaskPtr InSteps(std::string name, int64_t count, int64_t at_once, std::function<void(Range)> visit) {
   return std::make_unique<InStepsTask>(std::move(name), count, at_once, std::move(visit));
+}
+
+TaskPtr Until(std::string name, std::function<Result<bool>()> done) {
+  return std::make_unique<UntilTask>(std::move(name), std::move(done));
 }
 
 TaskPtr Pipeline(int fragments, int window, std::function<TaskPtr(int)> fragment) {

@@ -38,6 +38,8 @@ TaskPtr Sequence(std::vector<TaskFactory> stages);
 TaskPtr Parallel(std::vector<TaskPtr> branches);
 // Does `count` things, at most `at_once` of them in a step: visit(range) for one range after another.
 TaskPtr InSteps(std::string name, int64_t count, int64_t at_once, std::function<void(Range)> visit);
+// Done when `done` says so, or its error. It is asked in every step.
+TaskPtr Until(std::string name, std::function<Result<bool>()> done);
 // Starts fragments 0, 1, 2, ... in order; earlier ones step first. Fragment k + window starts only after fragment k
 // is done, however many of those between are done: tags keep only the low bits of k.
 TaskPtr Pipeline(int fragments, int window, std::function<TaskPtr(int)> fragment);

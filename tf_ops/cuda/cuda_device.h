@@ -1,14 +1,12 @@
-// Device over the CUDA runtime.
+// Device over the driver.
 #pragma once
-
-#include <cuda.h>
-#include <cuda_runtime_api.h>
 
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "cuda/driver.h"
+#include "cuda/kernel_images.h"
 #include "cuda/kernels/jobs.h"
 #include "device/device.h"
 
@@ -16,8 +14,8 @@ namespace smddp {
 
 class CudaDevice : public Device {
  public:
-  // Creates the device's primary context unless the framework has; loads the kernels.
-  static Result<std::unique_ptr<CudaDevice>> Open(int index);
+  // Creates the device's primary context unless the framework has; loads the kernels of `image`.
+  static Result<std::unique_ptr<CudaDevice>> Open(const Driver& driver, int index, const KernelImage& image);
 
   const DeviceInfo& info() const override { return info_; }
   // Runs `call` with this device as the calling thread's current one.
@@ -47,26 +45,32 @@ class CudaDevice : public Device {
   CudaDevice(DeviceInfo info, const Driver& driver, CUcontext context, int priority)
       : info_(std::move(info)), driver_(driver), context_(context), priority_(priority) {}
 
-  // Makes this device the calling thread's current one during the object's life, then restores the previous one. It
-  // uses contexts: selecting the previous device by number could create a context there.
+  // Makes the context current on the calling thread during the object's life, then restores the previous one.
   class Current {
    public:
-    explicit Current(const CudaDevice& device);
+    Current(const Driver& driver, CUcontext context);
+    explicit Current(const CudaDevice& device) : Current(device.driver_, device.context_) {}
     ~Current();
     Current(const Current&) = delete;
     Current& operator=(const Current&) = delete;
 
    private:
-    const CudaDevice& device_;
+    const Driver& driver_;
+    const CUcontext context_;
     CUcontext before_ = nullptr;
   };
 
+  // Loads all kernels: otherwise each would be loaded at its first launch, which may wait for everything that runs
+  // there.
+  Status LoadKernels(const KernelImage& image);
   Status LaunchAll(const std::vector<MoveJob>& jobs, DeviceStream stream) const;
 
   const DeviceInfo info_;
   const Driver& driver_;
   const CUcontext context_;
   const int priority_;
+  static constexpr int kElements = 8;
+  CUfunction kernels_[kElements][kElements] = {};  // by Element: to, from
 };
 
 }  // namespace smddp

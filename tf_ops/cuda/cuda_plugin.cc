@@ -2,54 +2,74 @@
 
 #include <cstdint>
 
-#include "cuda/cuda_status.h"
+#include "cuda/kernel_images.h"
 #include "cuda/nccl/nccl_library.h"
 
 namespace smddp {
+namespace {
+
+// "8.6" of 86.
+std::string CapabilityText(int capability) {
+  return std::to_string(capability / 10) + "." + std::to_string(capability % 10);
+}
+
+// The kernels for the GPU of that index. kBadState: there are none for its compute capability.
+Result<const KernelImage*> KernelsFor(const Driver& driver, int index) {
+  CUdevice device = 0;
+  int major = 0, minor = 0;
+  SMDDP_CUDA(driver, cuDeviceGet, &device, index);
+  SMDDP_CUDA(driver, cuDeviceGetAttribute, &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
+  SMDDP_CUDA(driver, cuDeviceGetAttribute, &minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
+  if (const KernelImage* const image = KernelImageFor(major * 10 + minor)) return image;
+  char name[256] = "";
+  SMDDP_CUDA(driver, cuDeviceGetName, name, sizeof(name), device);
+  return Status(Reason::kBadState, "GPU " + std::to_string(index) + " (" + name + ") has compute capability " +
+                                       CapabilityText(major * 10 + minor) + "; this build of smddp_tf needs " +
+                                       CapabilityText(OldestKernelImage()) + " or newer (docs/gpu.md).");
+}
+
+}  // namespace
 
 std::string CudaPlugin::platform() const {
-  return "CUDA " + std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10);
+  return "CUDA " + std::to_string(CUDA_VERSION / 1000) + "." + std::to_string(CUDA_VERSION % 1000 / 10);
 }
 
 Result<int> CudaPlugin::Count() {
-  SMDDP_RETURN_IF_ERROR(TheDriver().status());
-  int count = 0;
-  const Status status = CudaStatus(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
-  if (!status.ok()) return Status(Reason::kBadState, status.message());
-  return count;
+  SMDDP_ASSIGN_OR_RETURN(const Driver* driver, TheDriver());
+  int all = 0, usable = 0;
+  SMDDP_CUDA(*driver, cuDeviceGetCount, &all);
+  Status why_not;
+  for (int index = 0; index < all; ++index) {
+    const Status status = KernelsFor(*driver, index).status();
+    usable += status.ok() ? 1 : 0;
+    if (!status.ok()) why_not = status;
+  }
+  if (usable == 0) SMDDP_RETURN_IF_ERROR(why_not);
+  return usable;
 }
 
 Result<Device*> CudaPlugin::Open(int index) {
-  SMDDP_ASSIGN_OR_RETURN(const int count, Count());
-  if (index < 0 || index >= count) {
-    return Status(Reason::kBadArgument, "There is no GPU " + std::to_string(index) + ": this process sees " +
-                                            std::to_string(count) + " (CUDA_VISIBLE_DEVICES).");
-  }
+  SMDDP_ASSIGN_OR_RETURN(const Driver* driver, TheDriver());
   const std::lock_guard<std::mutex> lock(mutex_);
-  devices_.resize(count);
   std::unique_ptr<CudaDevice>& device = devices_[index];
   if (device == nullptr) {
-    SMDDP_ASSIGN_OR_RETURN(device, CudaDevice::Open(index));
+    SMDDP_ASSIGN_OR_RETURN(const KernelImage* image, KernelsFor(*driver, index));
+    SMDDP_ASSIGN_OR_RETURN(device, CudaDevice::Open(*driver, index, *image));
   }
   return static_cast<Device*>(device.get());
 }
 
-// Uses the driver API: the runtime would first create a context on the thread's current device.
 Result<int> CudaPlugin::DeviceOf(const void* memory) {
   SMDDP_ASSIGN_OR_RETURN(const Driver* driver, TheDriver());
   const CUdeviceptr address = reinterpret_cast<uintptr_t>(memory);
   unsigned kind = 0;
   int index = -1;
-  CUresult said = driver->pointer_attribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
-  // The driver's answers for memory that is not CUDA's, and before this process has used CUDA.
-  if (said == CUDA_ERROR_INVALID_VALUE || said == CUDA_ERROR_NOT_INITIALIZED) return -1;
-  if (said == CUDA_SUCCESS) {
-    if (kind == CU_MEMORYTYPE_HOST) return -1;
-    said = driver->pointer_attribute(&index, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address);
-  }
-  if (said == CUDA_SUCCESS) return index;
-  return Status(Reason::kInternal, "CUDA does not report on which GPU a tensor is (cuPointerGetAttribute, error " +
-                                       std::to_string(said) + ").");
+  const CUresult said = driver->cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+  // The driver's answer for memory that is not CUDA's.
+  if (said == CUDA_ERROR_INVALID_VALUE || (said == CUDA_SUCCESS && kind == CU_MEMORYTYPE_HOST)) return -1;
+  SMDDP_RETURN_IF_ERROR(CudaStatus(*driver, said, "cuPointerGetAttribute"));
+  SMDDP_CUDA(*driver, cuPointerGetAttribute, &index, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address);
+  return index;
 }
 
 Result<DeviceGroupLibrary*> CudaPlugin::Groups() {

@@ -1,10 +1,10 @@
 // The GPUs that are visible to CUDA.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
 
 #include "cuda/cuda_device.h"
 #include "device/plugin.h"
@@ -25,7 +25,7 @@ class CudaPlugin : public DevicePlugin {
  private:
   const std::string nccl_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<CudaDevice>> devices_;  // by index; null until opened
+  std::map<int, std::unique_ptr<CudaDevice>> devices_;  // by index; null until opened
 };
 
 }  // namespace smddp

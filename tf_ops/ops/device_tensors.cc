@@ -26,7 +26,7 @@ bool IsOnDevice(tensorflow::OpKernelContext* context, int index) {
 }
 
 Status PutInOrder(void* stream, std::vector<TensorRef>* tensors) {
-  std::shared_ptr<const DeviceWork> work;
+  std::shared_ptr<const PooledEvent> work;
   for (TensorRef& tensor : *tensors) {
     if (tensor.elements() == 0) {
       tensor.input = tensor.output = nullptr;

@@ -18,8 +18,8 @@ struct Tag {
   uint16_t step = 0;       // which message of that part; transports may keep only its low 3 bits
 };
 constexpr uint32_t kMaxOperation = (1u << 24) - 1;
-// Not a collective: the order of NCCL's calls inside a node (collectives/device/nccl_call_order.h). Stage 0 only: the
-// last tag is MPI's control tag.
+// Not a collective: the order of NCCL's calls (collectives/device/nccl_call_order.h). Stage 0 only: the last tag is
+// MPI's control tag.
 constexpr uint32_t kNcclOrderOperation = kMaxOperation;
 constexpr uint8_t kMaxStage = 3;
 constexpr int kStepBits = 3;

@@ -1,3 +1,6 @@
+#include <chrono>
+#include <thread>
+
 #include "collectives/device/buffer_pool.h"
 #include "native/device.h"
 
@@ -40,6 +43,7 @@ TEST_CASE("buffer pool: the host gets only what no work touches any more") {
   BufferLease other = Value(pool.TakeForHost(1000));
   CHECK(other.data() != data);
   device.done = true;
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));  // longer than an answer of the GPU is kept
   CHECK(Value(pool.TakeForHost(1000)).data() == data);
 }
 
@@ -63,25 +67,6 @@ TEST_CASE("buffer pool: a GPU without memory is an error with advice") {
   CHECK(Has(pool.Take(1, nullptr).status().message(), "set_memory_growth"));
   CHECK(pinned.TakeForHost(1).status().message() == "full");
   CHECK(pool.Take(1, nullptr).status().reason() == Reason::kNoResources);
-}
-
-TEST_CASE("event pool: an event is used again when its last holder is gone") {
-  NotedDevice device;
-  EventPool events(device);
-  PooledEventPtr first = Value(events.Mark(StreamOf(1)));
-  const PooledEventPtr second = Value(events.Mark(StreamOf(1)));
-  CHECK(device.events.size() == 2);
-  CHECK_FALSE(Value(first->Passed()));
-  device.done = true;
-  CHECK(Value(first->Passed()));
-  device.calls.clear();
-  CHECK(first->MakeWait(StreamOf(2)).ok());
-  CHECK(device.calls.empty());  // passed already
-  CHECK(second->MakeWait(StreamOf(2)).ok());
-  CHECK(device.calls == Calls{"wait 2"});
-  const DeviceEvent event = first->event();
-  first.reset();
-  CHECK(Value(events.Mark(StreamOf(4)))->event() == event);
 }
 
 }  // namespace

@@ -41,9 +41,9 @@ class Framework:
         return arrays
 
 
-def plan_of(process_set=0):
+def plan_of(process_set=0, key="gradients"):
     return core().register_plan(
-        key="gradients",
+        key=key,
         dtypes=["float32"] * len(SIZES),
         shapes=[[size] for size in SIZES],
         op=int(hvd.Sum),

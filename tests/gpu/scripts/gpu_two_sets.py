@@ -1,10 +1,15 @@
-"""All ranks, and a process set of two of them, reduce in another order on each rank: neither may wait for the other."""
+"""All ranks, and a process set of two of them, reduce in another order on each rank: neither may wait for the other.
 
+python gpu_two_sets.py [HOST_OF_RANK], such as aba
+"""
+
+import os
+import sys
 import threading
 import time
 
 import gpu_ranks
-from gpu_ranks import Framework, check, plan_of
+from gpu_ranks import RANK, Framework, check, plan_of
 
 import smddp_tf as hvd
 
@@ -12,6 +17,8 @@ gpu_ranks.SIZES = (1000,)
 
 
 def main():
+    if len(sys.argv) > 1:
+        os.environ["SMDDP_HOST_ID"] = sys.argv[1][RANK]
     hvd.init()
     pair = hvd.add_process_set([0, 1])
     rank, inside = hvd.rank(), hvd.rank() < 2

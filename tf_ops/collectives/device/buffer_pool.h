@@ -1,4 +1,4 @@
-// Memory and events that buckets reuse. Memory is allocated in the first steps and freed only when the context ends.
+// Memory that buckets reuse. It is allocated in the first steps and freed only when the context ends.
 //
 // A block becomes free when the work on it has been put on streams, not when the work has run: the next user's stream
 // waits for the rest. There are as many blocks of a size as were in use at the same time.
@@ -8,53 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "device/device.h"
+#include "device/events.h"
 
 namespace smddp {
-
-class EventPool;
-
-// Everything that a stream held when it was marked. The event returns to the pool when the last holder releases it.
-class PooledEvent {
- public:
-  PooledEvent(EventPool& home, DeviceEvent event) : home_(home), event_(event) {}
-  ~PooledEvent();
-  PooledEvent(const PooledEvent&) = delete;
-  PooledEvent& operator=(const PooledEvent&) = delete;
-
-  Result<bool> Passed() const;
-  // Work put on `stream` from now on runs after it.
-  Status MakeWait(DeviceStream stream) const;
-  // For a framework's stream: see DeviceWork::HandBack.
-  DeviceEvent event() const { return event_; }
-
- private:
-  EventPool& home_;
-  const DeviceEvent event_;
-  mutable bool passed_ = false;
-};
-using PooledEventPtr = std::shared_ptr<const PooledEvent>;
-
-// Marks points in the order of a stream.
-//
-// Threads:   the engine's.
-// Ownership: outlives its events; the device outlives it.
-class EventPool {
- public:
-  explicit EventPool(Device& device) : device_(device) {}
-  ~EventPool();
-  EventPool(const EventPool&) = delete;
-  EventPool& operator=(const EventPool&) = delete;
-
-  Result<PooledEventPtr> Mark(DeviceStream stream);
-  Device& device() const { return device_; }
-
- private:
-  friend class PooledEvent;
-
-  Device& device_;
-  std::vector<DeviceEvent> free_;
-};
 
 // A block in use. A block that is not given back is never reused: its work was interrupted, and its state is unknown.
 class BufferLease {

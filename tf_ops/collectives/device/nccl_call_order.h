@@ -1,11 +1,12 @@
-// The order of calls on a group of GPUs. NCCL requires the same calls in the same order on all members, but buckets
-// become ready in different orders on different ranks, and the order changes from step to step. So each call waits
-// for its turn. The first rank of the node assigns turns in the order in which operations become ready there, and
-// sends each turn to the other ranks in one small message.
+// The order of calls on a group of GPUs. NCCL requires the same calls in the same order on all members, and the same
+// calls together in one launch, but buckets become ready in different orders on different ranks, and the order changes
+// from step to step. So each call waits for its turn. The first member assigns turns in the order in which operations
+// become ready there, and tells them to the others in small messages along a binomial tree. While earlier calls are
+// being launched, what becomes ready is collected for one turn.
 //
 // The order is not agreed on once and reused. The best order changes (a tensor that others wait for, a rank that
-// joins, a second plan), and a bad order costs far more than a message through shared memory, which travels while the
-// bucket is packed. Every rank begins the same operations, so every turn comes.
+// joins, a second plan), and a bad order costs far more than a message, which travels while the bucket is packed.
+// Every rank begins the same operations, so every turn comes.
 //
 // A process set has its own turns, as it has its own NCCL communicator. Its kernels and those of all ranks may start
 // in a different order on another GPU. NCCL allows that as long as both fit on a GPU at the same time; they use few
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "collectives/fabric.h"
+#include "collectives/patterns/binomial_tree.h"
 #include "collectives/transfers.h"
 
 namespace smddp {
@@ -26,39 +28,49 @@ namespace smddp {
 class NcclCallOrder {
  public:
   // Identifies an operation and one of its calls; the same on all ranks.
-  using Key = uint64_t;
-  static Key KeyOf(uint32_t operation, int call) { return (Key{operation} << 8) | static_cast<Key>(call); }
+  using Key = uint32_t;
+  static Key KeyOf(uint32_t operation, int call) { return (operation << 8) | static_cast<Key>(call); }
+  // Together in one turn at most.
+  static constexpr int kMostTogether = 15;
 
-  explicit NcclCallOrder(const Fabric& fabric) : fabric_(fabric), recv_(fabric.transport) {}
+  // Of these ranks, one of which is this one.
+  NcclCallOrder(const Fabric& fabric, const Group& members);
 
   // `key` is ready on this rank. Call it once per turn.
   Status Want(Key key);
-  // Is it the turn of `key`? Poll.
-  Result<bool> Has(Key key);
+  // The calls whose turn it is, in their order, if all of them are ready here; else none. Poll.
+  Result<std::vector<Key>> Turn();
   // The calls of this turn have been made.
-  void Finish(Key key);
+  void Finish();
   // "waiting for rank 0"
   std::string Describe() const;
 
  private:
+  struct Message {
+    uint32_t count = 0;
+    Key keys[kMostTogether] = {};
+  };
   struct Sent {
-    Sent(Transport& transport, Key key) : key(key), transfers(transport) {}
-    Key key;
+    Sent(Transport& transport, const Message& message) : message(message), transfers(transport) {}
+    Message message;
     Transfers transfers;
   };
 
-  bool leads() const { return fabric_.topology.local_rank() == 0; }
-  Status Send(Key key);
-  Status DropSent();
+  Status Assign();
   Status Receive();
-  bool AllPlaced() const;
+  Status Add(const Message& message);
+  Status DropSent();
+  // The keys that are ready here and have no turn yet.
+  std::vector<Key> WithoutTurn() const;
 
   const Fabric& fabric_;
-  std::deque<Key> order_;    // turns that are not over; the front is the current one
-  std::vector<Key> wanted_;  // here
-  std::list<Sent> sent_;     // by the first rank
-  Key received_ = 0;         // the key that comes next
-  bool receiving_ = false;   // a receive is posted, only while a call waits for its turn
+  const Group members_;
+  const TreePlace tree_;
+  std::deque<std::vector<Key>> turns_;  // that are not over; the front is the current one
+  std::vector<Key> wanted_;             // here
+  std::list<Sent> sent_;
+  Message received_;        // the turn that comes next
+  bool receiving_ = false;  // a receive is posted, only while a call waits for its turn
   Transfers recv_;
 };
 

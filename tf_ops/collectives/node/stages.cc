@@ -339,23 +339,6 @@ class CollectTask : public Task {
   std::vector<int> missing_;
 };
 
-class AwaitTask : public Task {
- public:
-  AwaitTask(std::shared_ptr<Chunk> chunk, Slot* slot) : chunk_(std::move(chunk)), slot_(slot) {}
-
-  Result<Progress> Step() override {
-    NodeChannel& node = chunk_->fabric.node;
-    if (node.holders(slot_->index) > 1) return Progress::kWaiting;
-    node.Release(slot_);
-    return Progress::kDone;
-  }
-  std::string Describe() const override { return "node stage, waiting for local ranks to read shared tensors"; }
-
- private:
-  const std::shared_ptr<Chunk> chunk_;
-  Slot* const slot_;
-};
-
 }  // namespace
 
 TaskPtr PublishContribution(std::shared_ptr<Chunk> chunk) { return std::make_unique<ContributeTask>(std::move(chunk)); }
@@ -363,7 +346,13 @@ TaskPtr SumMyShard(std::shared_ptr<Chunk> chunk) { return std::make_unique<SumTa
 TaskPtr PublishSum(std::shared_ptr<Chunk> chunk) { return std::make_unique<PublishTask>(std::move(chunk)); }
 TaskPtr CollectSums(std::shared_ptr<Chunk> chunk) { return std::make_unique<CollectTask>(std::move(chunk)); }
 TaskPtr AwaitReaders(std::shared_ptr<Chunk> chunk, Slot* slot) {
-  return slot->held() ? std::make_unique<AwaitTask>(std::move(chunk), slot) : nullptr;
+  if (!slot->held()) return nullptr;
+  return Until("node stage, waiting for local ranks to read shared tensors", [chunk, slot]() -> Result<bool> {
+    NodeChannel& node = chunk->fabric.node;
+    if (node.holders(slot->index) > 1) return false;
+    node.Release(slot);
+    return true;
+  });
 }
 
 }  // namespace smddp

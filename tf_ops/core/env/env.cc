@@ -201,9 +201,10 @@ const std::vector<EnvVariable>& EnvVariables() {
        "without a GPU (tests/fake_gpu).",
        /*for_developers=*/true},
       {"SMDDP_GPU_STAGE", "", "auto",
-       "How gradients on GPUs are reduced inside a node (docs/gpu.md): nccl (each rank of a node has a GPU of its "
-       "own), host (through host memory), or auto, the first of these that works on all ranks. Must agree on all "
-       "ranks."},
+       "How gradients on GPUs are reduced (docs/gpu.md): nccl (NCCL among all ranks), nccl-node (NCCL inside the "
+       "nodes, "
+       "the CPUs between them), host (through host memory), or auto, the first of these that works on all ranks. Must "
+       "agree on all ranks."},
       {"SMDDP_GRADIENT_ORDER", "", "observed",
        "How the gradients of a step are put into fusion buckets: observed (from the second step on in the order in "
        "which they became ready on rank 0 in the first) or listed (in the order of the variables). Rank 0's value "
@@ -236,8 +237,9 @@ const std::vector<EnvVariable>& EnvVariables() {
        "Whether init() uses MPI: auto (when a launcher started the process, or MPI is initialised already), on, off.",
        /*for_developers=*/true},
       {"SMDDP_NCCL_LIBRARY", "", "",
-       "The NCCL to use between the GPUs of a node. Empty: the one of the nvidia-nccl wheel beside TensorFlow, else "
-       "libnccl.so.2 where the dynamic linker finds it.",
+       "The NCCL to use. Empty: the one of the nvidia-nccl wheel beside TensorFlow, else libnccl.so.2 where the "
+       "dynamic "
+       "linker finds it.",
        /*for_developers=*/true},
       {"SMDDP_RAIL_ALGORITHM", "", "auto",
        "How equal shards are summed between nodes: direct, ring, recursive_doubling, halving_doubling, or auto, which "
@@ -291,7 +293,7 @@ Result<Env> ReadEnv() {
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_AUTOTUNE", &env.autotune));
   SMDDP_RETURN_IF_ERROR(ReadSwitch("SMDDP_DYNAMIC_PROCESS_SETS", &env.dynamic_process_sets));
   env.cpu_isa = Find("SMDDP_CPU_ISA").text;
-  SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_GPU_STAGE", {"auto", "nccl", "host"}, &env.gpu_stage));
+  SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_GPU_STAGE", {"auto", "nccl", "nccl-node", "host"}, &env.gpu_stage));
   env.ranks_share_gpus = IsTrue(Get("NCCL_MULTI_RANK_GPU_ENABLE"));
   SMDDP_RETURN_IF_ERROR(ReadChoice("SMDDP_GRADIENT_ORDER", {"observed", "listed"}, &env.gradient_order));
   SMDDP_RETURN_IF_ERROR(ReadLogLevel(&env.log_level));

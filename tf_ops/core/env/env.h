@@ -22,7 +22,7 @@ struct Env {
   int64_t chunk_bytes = 0;                  // SMDDP_CHUNK_BYTES; kAutoBytes: auto
   bool dynamic_process_sets = false;        // SMDDP_DYNAMIC_PROCESS_SETS, HOROVOD_DYNAMIC_PROCESS_SETS
   std::string cpu_isa;                      // SMDDP_CPU_ISA
-  std::string gpu_stage;                    // SMDDP_GPU_STAGE: auto, nccl, host
+  std::string gpu_stage;                    // SMDDP_GPU_STAGE: auto, nccl, nccl-node, host
   bool ranks_share_gpus = false;            // NCCL_MULTI_RANK_GPU_ENABLE, which is NCCL's
   std::string gradient_order;               // SMDDP_GRADIENT_ORDER: observed, listed
   LogLevel log_level = LogLevel::kWarning;  // SMDDP_LOG_LEVEL, HOROVOD_LOG_LEVEL

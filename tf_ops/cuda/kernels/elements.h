@@ -23,9 +23,6 @@
 
 namespace smddp {
 
-// The number of 16-byte accesses that this CPU thread has made.
-inline thread_local uint64_t quads_of_thread = 0;
-
 namespace {
 
 template <class T>
@@ -123,6 +120,9 @@ __device__ inline void StoreQuad(void* into, const Quad& quad) {
 }
 
 #else
+
+// The number of 16-byte accesses that this CPU thread has made.
+thread_local uint64_t quads_of_thread = 0;
 
 // Aborts where a GPU would report a misaligned access.
 inline void CheckQuad(const void* address) {

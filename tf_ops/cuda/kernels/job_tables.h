@@ -6,8 +6,13 @@
 
 namespace smddp {
 
-// Elements that are only copied are identified by their size.
+// Elements that are only copied are identified by their size. The kernels' names contain the numbers (move.cu).
 enum class Element : uint8_t { kHalf, kBFloat16, kFloat, kDouble, kBytes1, kBytes2, kBytes4, kBytes8 };
+
+// How a job is launched: blocks without a tile (move.h) end at once. The registers allow 4 blocks of 256 threads with
+// 64 each.
+constexpr uint32_t kBlockThreads = 256, kBlocksPerProcessor = 4;
+constexpr uint32_t kSmallestTile = 2048;  // elements
 
 // Elements between one packed array and many pieces. Piece i is packed from element starts[i] to starts[i + 1]; null
 // pieces are skipped.

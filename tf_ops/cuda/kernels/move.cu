@@ -1,38 +1,27 @@
-// Pack, unpack, cast, scale and copy: one kernel for each pair of element types.
-#include "cuda/kernels/dispatch.h"
-#include "cuda/kernels/grid.h"
-#include "cuda/kernels/launch.h"
+// Pack, unpack, cast, scale and copy: one kernel for each pair of element types, named by the numbers of Element
+// (cuda_device.cc). Compiled by nvcc or NVRTC: device code only, without CUDA's headers.
 #include "cuda/kernels/move.h"
 
 namespace smddp {
-namespace {
 
-// The maximum that the registers allow: 4 blocks of 256 threads with 64 each.
-constexpr int kBlocksPerProcessor = 4;
+#define SMDDP_KERNEL(to, To, from, From)                                           \
+  extern "C" __global__ void __launch_bounds__(kBlockThreads, kBlocksPerProcessor) \
+      smddp_move_##to##_##from(const __grid_constant__ MoveJob job) {              \
+    MoveThread<To, From>(job, blockIdx.x, gridDim.x, threadIdx.x, kBlockThreads);  \
+  }
+#define SMDDP_KERNELS(to, To)       \
+  SMDDP_KERNEL(to, To, 0, Half)     \
+  SMDDP_KERNEL(to, To, 1, BFloat16) \
+  SMDDP_KERNEL(to, To, 2, float)    \
+  SMDDP_KERNEL(to, To, 3, double)
 
-template <class To, class From>
-__global__ void __launch_bounds__(kBlockThreads, kBlocksPerProcessor) MoveKernel(const __grid_constant__ MoveJob job) {
-  MoveThread<To, From>(job, blockIdx.x, gridDim.x, threadIdx.x, kBlockThreads);
-}
-
-}  // namespace
-
-cudaError_t Launch(const MoveJob& job, int processors, cudaStream_t stream) {
-  return WithPair(job.to, job.from, [&](auto to, auto from) {
-    using To = typename decltype(to)::Type;
-    using From = typename decltype(from)::Type;
-    const unsigned blocks = GridFor(TilesOf<To, From>(job), processors, kBlocksPerProcessor);
-    return LaunchKernel(&MoveKernel<To, From>, job, blocks, kBlockThreads, stream);
-  });
-}
-
-cudaError_t LoadMoveKernels() {
-  cudaError_t worst = cudaSuccess;
-  ForEachPair([&](auto to, auto from) {
-    const cudaError_t error = LoadKernel(&MoveKernel<typename decltype(to)::Type, typename decltype(from)::Type>);
-    if (worst == cudaSuccess) worst = error;
-  });
-  return worst;
-}
+SMDDP_KERNELS(0, Half)
+SMDDP_KERNELS(1, BFloat16)
+SMDDP_KERNELS(2, float)
+SMDDP_KERNELS(3, double)
+SMDDP_KERNEL(4, uint8_t, 4, uint8_t)
+SMDDP_KERNEL(5, uint16_t, 5, uint16_t)
+SMDDP_KERNEL(6, uint32_t, 6, uint32_t)
+SMDDP_KERNEL(7, uint64_t, 7, uint64_t)
 
 }  // namespace smddp

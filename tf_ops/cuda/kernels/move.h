@@ -11,7 +11,6 @@
 namespace smddp {
 namespace {
 
-constexpr uint32_t kBlockThreads = 256;
 constexpr uint32_t kWarpThreads = 32;
 constexpr uint32_t kSmallPiece = 2048;  // elements, below which a warp moves a piece
 constexpr uint32_t kCrumbs = 128;       // pieces in a tile from which on they are looked up one by one
@@ -26,6 +25,7 @@ struct MoveShape {
   static constexpr uint32_t kAtOnce = kRead >= 64 ? 1 : kRead <= 8 ? 8 : 64 / kRead;
   static constexpr uint32_t kSingles = kWide < 8 ? 8 : 4;  // the same, element by element
   static constexpr uint32_t kTile = kBlockThreads * kVector * kAtOnce;
+  static_assert(kTile >= kSmallestTile);
 };
 
 // A thread of a block, or of a warp.

@@ -54,6 +54,9 @@ struct Api {
   Result (*CommFinalize)(Comm comm);
   Result (*CommDestroy)(Comm comm);
   Result (*CommAbort)(Comm comm);
+  Result (*GroupStart)();
+  Result (*GroupEnd)();
+  Result (*AllReduce)(const void* from, void* into, size_t each, Type type, Op op, Comm comm, Stream stream);
   Result (*ReduceScatter)(const void* from, void* into, size_t each, Type type, Op op, Comm comm, Stream stream);
   Result (*AllGather)(const void* from, void* into, size_t each, Type type, Comm comm, Stream stream);
   const char* (*GetErrorString)(Result result);

@@ -18,12 +18,10 @@ constexpr auto kPeace = std::chrono::seconds(5);      // for calls under way
 constexpr auto kPatience = std::chrono::seconds(10);  // for the whole shutdown
 constexpr auto kPause = std::chrono::milliseconds(1);
 
-Result<nccl::Type> TypeOf(DType dtype) {
+nccl::Type TypeOf(DType dtype) {
   constexpr nccl::Type kTypes[] = {nccl::Type::kFloat16, nccl::Type::kBFloat16, nccl::Type::kFloat32,
                                    nccl::Type::kFloat64};
-  if (IsFloating(dtype)) return kTypes[static_cast<int>(dtype) - static_cast<int>(DType::kFloat16)];
-  return Status(Reason::kBadArgument,
-                std::string("NCCL is used for floating dtypes only. Received: ") + NameOf(dtype) + ".");
+  return kTypes[static_cast<int>(dtype) - static_cast<int>(DType::kFloat16)];
 }
 
 // Finalize, then Destroy; with a deadline. False: not completed.
@@ -89,23 +87,41 @@ Result<bool> NcclGroup::Ready() {
 
 Status NcclGroup::Health() { return state_ == State::kBusy || state_ == State::kReady ? Look() : CheckReady(); }
 
-Status NcclGroup::ReduceScatter(void* into, const void* from, int64_t each, DType dtype, DeviceStream stream) {
-  SMDDP_ASSIGN_OR_RETURN(const nccl::Type type, TypeOf(dtype));
+Status NcclGroup::Call(const std::vector<GroupCall>& calls, DeviceStream stream) {
   SMDDP_RETURN_IF_ERROR(CheckReady());
-  if (each == 0) return Status::Ok();
-  const auto count = static_cast<size_t>(each);
+  for (const GroupCall& call : calls) {
+    if (IsFloating(call.dtype)) continue;
+    return Status(Reason::kBadArgument,
+                  std::string("NCCL is used for floating dtypes only. Received: ") + NameOf(call.dtype) + ".");
+  }
   nccl::Result result = nccl::Result::kSuccess;
-  on_device_([&] { result = api_.ReduceScatter(from, into, count, type, nccl::Op::kSum, comm_, stream); });
-  return Called("ncclReduceScatter", result);
+  on_device_([&] {
+    result = api_.GroupStart();
+    for (auto call = calls.begin(); call != calls.end() && result == nccl::Result::kSuccess; ++call) {
+      if (call->each > 0) result = Enqueue(*call, stream);
+    }
+    // Also after an error: the group is the thread's, and other communicators' calls would become part of it.
+    const nccl::Result ended = api_.GroupEnd();
+    if (result == nccl::Result::kSuccess) result = ended;
+  });
+  return Called(call_, result);
 }
 
-Status NcclGroup::Allgather(void* into, const void* from, int64_t each, DType dtype, DeviceStream stream) {
-  SMDDP_RETURN_IF_ERROR(CheckReady());
-  if (each == 0) return Status::Ok();
-  const size_t bytes = static_cast<size_t>(each) * SizeOf(dtype);
-  nccl::Result result = nccl::Result::kSuccess;
-  on_device_([&] { result = api_.AllGather(from, into, bytes, nccl::Type::kUInt8, comm_, stream); });
-  return Called("ncclAllGather", result);
+nccl::Result NcclGroup::Enqueue(const GroupCall& call, DeviceStream stream) {
+  const auto each = static_cast<size_t>(call.each);
+  const nccl::Type type = TypeOf(call.dtype);
+  switch (call.kind) {
+    case GroupCall::Kind::kAllreduce:
+      call_ = "ncclAllReduce";
+      return api_.AllReduce(call.from, call.into, each, type, nccl::Op::kSum, comm_, stream);
+    case GroupCall::Kind::kReduceScatter:
+      call_ = "ncclReduceScatter";
+      return api_.ReduceScatter(call.from, call.into, each, type, nccl::Op::kSum, comm_, stream);
+    case GroupCall::Kind::kAllgather:
+      break;
+  }
+  call_ = "ncclAllGather";
+  return api_.AllGather(call.from, call.into, each, type, comm_, stream);
 }
 
 void NcclGroup::Abort() {

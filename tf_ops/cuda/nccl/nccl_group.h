@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "cuda/nccl/nccl_abi.h"
 #include "device/group.h"
@@ -27,8 +28,7 @@ class NcclGroup final : public DeviceGroup {
 
   Result<bool> Ready() override;
   Status Health() override;
-  Status ReduceScatter(void* into, const void* from, int64_t each, DType dtype, DeviceStream stream) override;
-  Status Allgather(void* into, const void* from, int64_t each, DType dtype, DeviceStream stream) override;
+  Status Call(const std::vector<GroupCall>& calls, DeviceStream stream) override;
   void Abort() override;
 
  private:
@@ -38,6 +38,8 @@ class NcclGroup final : public DeviceGroup {
     kFailed,  // `failure_` says why
     kEnded,
   };
+  // One of several, between ncclGroupStart and ncclGroupEnd.
+  nccl::Result Enqueue(const GroupCall& call, DeviceStream stream);
   // OK when a call may be made; otherwise the reason.
   Status CheckReady();
   // Polls NCCL's asynchronous state.

@@ -21,31 +21,6 @@ namespace {
 
 constexpr char kName[] = "libnccl.so.2";
 
-std::string Hex(const nccl::UniqueId& id) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  // Trailing zero bytes are not sent.
-  size_t used = sizeof id.bytes;
-  while (used > 0 && id.bytes[used - 1] == 0) --used;
-  std::string text;
-  for (size_t i = 0; i < used; ++i) {
-    const unsigned char byte = id.bytes[i];
-    text += {kDigits[byte >> 4], kDigits[byte & 15]};
-  }
-  return text;
-}
-
-bool FromHex(const std::string& text, nccl::UniqueId* id) {
-  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
-  *id = {};
-  if (text.empty() || text.size() % 2 != 0 || text.size() > 2 * sizeof id->bytes) return false;
-  for (size_t i = 0; i < text.size(); i += 2) {
-    const int high = digit(text[i]), low = digit(text[i + 1]);
-    if (high < 0 || low < 0) return false;
-    id->bytes[i / 2] = static_cast<char>(high * 16 + low);
-  }
-  return true;
-}
-
 class NcclLibrary final : public DeviceGroupLibrary {
  public:
   NcclLibrary(const nccl::Api& api, int version, OnDevice on_device)
@@ -56,15 +31,17 @@ class NcclLibrary final : public DeviceGroupLibrary {
   Result<std::string> MakeId() override {
     nccl::UniqueId id = {};
     SMDDP_RETURN_IF_ERROR(NcclStatus(api_, "ncclGetUniqueId", api_.GetUniqueId(&id), nullptr));
-    return Hex(id);
+    return std::string(id.bytes, sizeof id.bytes);
   }
 
   Result<std::unique_ptr<DeviceGroup>> Join(const std::string& id, int size, int member, Device& device) override {
     nccl::UniqueId unique = {};
-    if (size < 1 || member < 0 || member >= size || !FromHex(id, &unique)) {
+    if (size < 1 || member < 0 || member >= size || id.size() != sizeof unique.bytes) {
       return Status(Reason::kBadArgument, "NCCL cannot join as member " + std::to_string(member) + " of " +
-                                              std::to_string(size) + " with this id. Received: " + id);
+                                              std::to_string(size) + " with an id of " + std::to_string(id.size()) +
+                                              " bytes.");
     }
+    std::memcpy(unique.bytes, id.data(), id.size());
     auto on_device = [this, &device](const std::function<void()>& call) { on_device_(device, call); };
     auto group = std::make_unique<NcclGroup>(api_, size, member, std::move(on_device));
     SMDDP_RETURN_IF_ERROR(group->Join(unique));
@@ -144,6 +121,9 @@ Result<std::unique_ptr<nccl::Api>> LookUp(void* library, const std::string& path
   Look(library, "ncclCommFinalize", &api->CommFinalize, &missing);
   Look(library, "ncclCommDestroy", &api->CommDestroy, &missing);
   Look(library, "ncclCommAbort", &api->CommAbort, &missing);
+  Look(library, "ncclGroupStart", &api->GroupStart, &missing);
+  Look(library, "ncclGroupEnd", &api->GroupEnd, &missing);
+  Look(library, "ncclAllReduce", &api->AllReduce, &missing);
   Look(library, "ncclReduceScatter", &api->ReduceScatter, &missing);
   Look(library, "ncclAllGather", &api->AllGather, &missing);
   Look(library, "ncclGetErrorString", &api->GetErrorString, &missing);

@@ -25,7 +25,7 @@ namespace smddp {
 
 using DoneCallback = std::function<void(const Status&)>;
 
-class DeviceWork;
+class PooledEvent;
 
 // The engine's description of a framework tensor. `output` may equal `input` (in place).
 struct TensorRef {
@@ -35,7 +35,7 @@ struct TensorRef {
   void* output = nullptr;
   // Both are on a GPU, in this order with the framework's work (WorkOnDevice); `done` is called when the framework's
   // stream waits for the result, which may not be complete yet. Null: both are in host memory.
-  std::shared_ptr<const DeviceWork> device = nullptr;
+  std::shared_ptr<const PooledEvent> device = nullptr;
   Parting parting = {};  // of a plan with parts: `shape` is that of the whole, and one of the two holds a part
 
   int64_t elements() const;
@@ -192,7 +192,7 @@ void EndLast();
 
 // TensorRef::device of tensors in the same memory as `memory`: the engine's work runs after what the framework's
 // `stream` (a cudaStream_t) holds now. Does not wait. kBadState: this build, or this machine, has no GPU.
-Result<std::shared_ptr<const DeviceWork>> WorkOnDevice(const void* memory, void* stream);
+Result<std::shared_ptr<const PooledEvent>> WorkOnDevice(const void* memory, void* stream);
 
 struct DeviceSupport {
   std::string platform;  // "CUDA 13.0"; "" when this build has none

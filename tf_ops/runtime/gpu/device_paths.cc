@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "collectives/rail/quantised_exchange.h"
 #include "core/process/log.h"
 
 namespace smddp {
@@ -9,17 +10,6 @@ namespace {
 
 // Plans and what the ranks say about their GPUs are announced under different names.
 constexpr char kPrefix[] = "the GPUs of ";
-
-// Fails at its first step, which ends the session.
-class FailingTask : public Task {
- public:
-  explicit FailingTask(Status why) : why_(std::move(why)) {}
-  Result<Progress> Step() override { return why_; }
-  std::string Describe() const override { return "failing"; }
-
- private:
-  const Status why_;
-};
 
 }  // namespace
 
@@ -56,42 +46,36 @@ bool DevicePaths::IsAgreed(const std::string& plan, const Tensors& tensors) {
 }
 
 void DevicePaths::OnVerdict(const Verdict& verdict) {
+  if (verdict.name == MethodAgreement::kName) {
+    const Status status = verdict.status.ok() ? agreement_.OnRound(verdict.devices) : verdict.status;
+    return status.ok() ? Settle() : bus_.Fail(status);
+  }
   for (auto& [plan, state] : states_) {
     if (kPrefix + plan != verdict.name) continue;
     if (state != State::kAsked && state != State::kUnknown) return;  // answered already
     const std::string name = plan;
-    const Status status = Decide(&state, verdict);
-    return status.ok() ? on_agreed_(name) : bus_.Fail(status);
+    state = State::kOpening;
+    const Result<bool> opens = verdict.status.ok() ? Opens(verdict.devices) : Result<bool>(verdict.status);
+    if (!opens.ok()) return bus_.Fail(opens.status());
+    if (!*opens) states_[name] = State::kHost;
+    Settle();
+    return on_agreed_(name);
   }
-}
-
-Status DevicePaths::Decide(State* state, const Verdict& verdict) {
-  SMDDP_RETURN_IF_ERROR(verdict.status);
-  SMDDP_ASSIGN_OR_RETURN(const DeviceMethod method, MethodFor(verdict.devices));
-  *state = method == DeviceMethod::kHost ? State::kHost : State::kOpening;
-  return FinishOpening();
 }
 
 void DevicePaths::Step() {
-  if (!opening_ || !bus_.failure().ok()) return;
-  const Status status = FinishOpening();
-  if (!status.ok()) bus_.Fail(status);
+  if (opening() && bus_.failure().ok()) agreement_.Step();
 }
 
-Status DevicePaths::FinishOpening() {
-  if (opening_) {
-    SMDDP_ASSIGN_OR_RETURN(const bool ready, context_->Ready());
-    if (!ready) return Status::Ok();
-    opening_ = false;
-  }
+void DevicePaths::Settle() {
+  if (!agreement_.settled()) return;
   std::vector<std::string> opened;
   for (auto& [plan, state] : states_) {
     if (state != State::kOpening) continue;
-    state = State::kDevice;
+    state = context_->method() == DeviceMethod::kHost ? State::kHost : State::kDevice;
     opened.push_back(plan);
   }
   for (const std::string& plan : opened) on_agreed_(plan);
-  return Status::Ok();
 }
 
 Result<DeviceContext*> DevicePaths::ContextFor(const std::vector<TensorRef>& tensors) {
@@ -116,72 +100,53 @@ Result<DeviceContext*> DevicePaths::ContextFor(const std::vector<TensorRef>& ten
 
 Result<std::string> DevicePaths::DeviceInfoFor(const std::vector<TensorRef>& tensors) {
   RankDeviceInfo info;
-  info.wanted = wanted_;
   const auto in_host_memory = [](const TensorRef& tensor) { return tensor.device == nullptr; };
   if (std::all_of(tensors.begin(), tensors.end(), in_host_memory)) return Encode(info);
   SMDDP_RETURN_IF_ERROR(ContextFor(tensors).status());
   info.has_device = true;
-  info.visible = devices_.Count();
   info.device = context_->device().info();
   Result<DeviceGroupLibrary*> groups = devices_.groups();
   info.why_no_group = groups.status().message();
   if (!groups.ok()) return Encode(info);
   info.group_version = (*groups)->version();
   info.shares_device = ranks_share_gpus_;
-  if (fabric_.topology.local_rank() == 0 && context_->method() == DeviceMethod::kHost) {
-    SMDDP_ASSIGN_OR_RETURN(info.group_id, (*groups)->MakeId());
-  }
   return Encode(info);
 }
 
-Result<DeviceMethod> DevicePaths::MethodFor(const std::vector<std::string>& texts) {
-  const int size = fabric_.topology.size();
-  if (texts.size() != static_cast<size_t>(size)) return OtherVersion("Rank 0 sent unreadable descriptions of GPUs");
-  std::vector<RankDeviceInfo> infos(size);
-  for (int rank = 0; rank < size; ++rank) {
-    infos[rank].wanted = wanted_;
-    if (texts[rank].empty() || Decode(texts[rank], &infos[rank])) continue;
-    return Refused(fabric_.topology, rank, "sent an unreadable description of its GPU");
-  }
-  SMDDP_ASSIGN_OR_RETURN(const DeviceDecision decision, smddp::Decide(fabric_.topology, infos));
-  if (fabric_.topology.rank() == 0) {
-    for (const std::string& warning : decision.warnings) Log(LogLevel::kWarning, warning);
-  }
-  if (decision.method != DeviceMethod::kHost && context_ == nullptr) {
+Result<bool> DevicePaths::Opens(const std::vector<std::string>& texts) {
+  const Topology& topology = fabric_.topology;
+  SMDDP_ASSIGN_OR_RETURN(const std::vector<RankDeviceInfo> infos, ReadAll<RankDeviceInfo>(topology, texts));
+  SMDDP_ASSIGN_OR_RETURN(const DeviceDecision decision, Decide(topology, wanted_, infos));
+  const DeviceMethod best = decision.methods.front();
+  const std::string& why = decision.why_not_nccl;
+  if (!why.empty() && told_.insert(why).second) TellWhyNot(topology, best, DeviceMethod::kAll, why);
+  if (best == DeviceMethod::kHost) return false;
+  if (context_ == nullptr) {
     return Status(Reason::kInternal, "Rank 0 expects gradients on a GPU, but this rank has none.");
   }
-  Log(LogLevel::kInfo, std::string("gradients on GPUs use the method '") + NameOf(decision.method) + "'");
-  if (decision.method == DeviceMethod::kHost || context_->method() == decision.method) return decision.method;
-  DeviceGroupLibrary* groups = nullptr;
-  if (fabric_.topology.local_size() > 1) {
-    SMDDP_ASSIGN_OR_RETURN(groups, devices_.groups());
-  }
-  SMDDP_RETURN_IF_ERROR(context_->Open(decision, infos, groups));
-  opening_ = true;
-  return decision.method;
+  if (agreement_.begun()) return true;
+  const Result<DeviceGroupLibrary*> groups = devices_.groups();
+  agreement_.Begin(*context_, groups.ok() ? *groups : nullptr, decision.methods);
+  return true;
 }
 
 void DevicePaths::End(bool failed) {
   ended_ = true;
-  opening_ = false;
   if (context_ != nullptr) context_->End(failed);
 }
 
 TaskPtr DevicePaths::BeginBucket(const std::string& plan, const AllreduceAlgorithm& rail, const FusedCall& call,
                                  const std::vector<TensorRef>& tensors) {
   const Result<DeviceContext*> context = ContextFor(tensors);
-  if (!context.ok()) return std::make_unique<FailingTask>(context.status());
+  if (!context.ok()) return Until("failing", [context]() -> Result<bool> { return context.status(); });
+  if (*context == nullptr) return HierarchicalAllreduce(fabric_, rail, call);
   const auto at = states_.find(plan);
-  const bool agreed = at != states_.end() && at->second == State::kDevice;
-  const bool from_gpu_to_gpu = agreed && TakesDevicePath(**context, call);
-  DeviceCall device = {call, {}, /*through_host=*/!from_gpu_to_gpu};
-  bool any = false;
+  DeviceCall device = {call, {}, /*through_host=*/at == states_.end() || at->second != State::kDevice};
+  // NCCL has no sums in 8 bits; with kNode they are the rail's.
+  device.through_host |= &rail == &QuantisedExchange() && (*context)->method() == DeviceMethod::kAll;
   for (const TensorRef& tensor : tensors) {
-    if (tensor.elements() == 0) continue;  // as in the view: no empty tensors
-    device.works.push_back(tensor.device);
-    any |= tensor.device != nullptr;
+    if (tensor.elements() > 0) device.works.push_back(tensor.device);  // as in the view: no empty tensors
   }
-  if (!any && !from_gpu_to_gpu) return HierarchicalAllreduce(fabric_, rail, call);
   return DeviceAllreduce(**context, rail, device);
 }
 

@@ -5,21 +5,24 @@
 // program may still choose, and asking CUDA earlier would leave a context on a GPU that it does not choose. So the
 // ranks agree for each plan before its first bucket begins: every rank describes its GPU
 // (collectives/device/rank_device_info.h), rank 0 sends all descriptions to all, and all ranks make the same
-// decision. The first plan that uses the path between GPUs opens the context for it. Rank 0's answers reach all ranks
-// in one order, so it is the same plan everywhere.
+// decision. The first plan that may use the path between GPUs starts it (method_agreement.h), for all. Rank 0's answers
+// reach all ranks in one order, so it is the same plan everywhere.
 //
 // Threads: the engine's, except for the constructor.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "collectives/device/device_context.h"
 #include "core/env/env.h"
 #include "runtime/gpu/devices.h"
+#include "runtime/gpu/method_agreement.h"
 #include "runtime/named/coordination.h"
 
 namespace smddp {
@@ -32,6 +35,7 @@ class DevicePaths : public Component, public VerdictReader {
         fabric_(fabric),
         coordination_(coordination),
         devices_(devices),
+        agreement_(fabric.topology, coordination, std::min(env.start_timeout_s, kMostStartSeconds)),
         wanted_(env.gpu_stage),
         ranks_share_gpus_(env.ranks_share_gpus) {}
   // `on_agreed` is called with the name of a plan whose buckets may now begin.
@@ -63,18 +67,20 @@ class DevicePaths : public Component, public VerdictReader {
   void KeepMemory() override {
     if (context_ != nullptr) context_->KeepMemory();
   }
-  bool expecting() const override { return opening_; }
-  bool polls() const override { return context_ != nullptr && context_->busy(); }
+  bool polls() const override { return opening() || (context_ != nullptr && context_->busy()); }
 
  private:
-  // Not asked yet; asked; agreed on the path between GPUs, whose connections are being opened; agreed.
+  // Where SMDDP_START_TIMEOUT leaves more time, NCCL gets no more: it needs seconds for thousands of ranks.
+  static constexpr double kMostStartSeconds = 60;
+  // Not asked yet; asked; may use the path between GPUs, which is being started; agreed.
   enum class State { kUnknown, kAsked, kOpening, kHost, kDevice };
   // This rank's device info; `tensors` are those of the plan that have arrived so far.
   Result<std::string> DeviceInfoFor(const std::vector<TensorRef>& tensors);
-  Status Decide(State* state, const Verdict& verdict);
-  // The decision from the ranks' device infos; the first time, begins to open the context.
-  Result<DeviceMethod> MethodFor(const std::vector<std::string>& infos);
-  Status FinishOpening();
+  // May the plan use the path between GPUs? From the ranks' device infos. The first time it begins to start that path.
+  Result<bool> Opens(const std::vector<std::string>& infos);
+  // Tells the plans that wait for that path when it is known.
+  void Settle();
+  bool opening() const { return agreement_.begun() && !agreement_.settled() && !ended_; }
   // The context of the GPU on which `tensors` lie, made when it is first needed. Null: all are in host memory, and no
   // context exists. An error: they lie on several GPUs.
   Result<DeviceContext*> ContextFor(const std::vector<TensorRef>& tensors);
@@ -84,12 +90,14 @@ class DevicePaths : public Component, public VerdictReader {
   const Fabric& fabric_;
   Coordination& coordination_;
   Devices& devices_;
+  MethodAgreement agreement_;
   const std::string wanted_;  // SMDDP_GPU_STAGE
   const bool ranks_share_gpus_;
   std::function<void(const std::string& plan)> on_agreed_;
   std::map<std::string, State> states_;  // by plan
   std::unique_ptr<DeviceContext> context_;
-  bool opening_ = false, ended_ = false;
+  std::set<std::string> told_;  // why a plan has no better method
+  bool ended_ = false;
 };
 
 }  // namespace smddp

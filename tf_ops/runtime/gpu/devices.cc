@@ -24,9 +24,10 @@ std::string BesideThisLibrary() {
 Result<DevicePlugin*> Open(const DeviceLibraries& libraries) {
   const std::string path = libraries.gpu.empty() ? BesideThisLibrary() : libraries.gpu;
   if (libraries.gpu.empty() && access(path.c_str(), F_OK) != 0) {
-    return Status(Reason::kBadState,
-                  "This smddp_tf was built without CUDA: there was no nvcc. Install the CUDA toolkit (nvcc 12 or 13) "
-                  "and build it again (docs/gpu.md).");
+    return Status(
+        Reason::kBadState,
+        "This smddp_tf was built without CUDA: there was no compiler for it. pip install nvidia-cuda-nvrtc-cu12 "
+        "nvidia-cuda-runtime-cu12, and build it again (docs/gpu.md).");
   }
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -45,15 +46,12 @@ Result<DevicePlugin*> Devices::plugin() {
   return plugin_;
 }
 
-Result<int> Devices::Counted() {
-  SMDDP_ASSIGN_OR_RETURN(DevicePlugin* const found, plugin());
-  std::call_once(counted_, [this, found] { count_ = found->Count(); });
-  return count_;
-}
-
 int Devices::Count() {
-  const Result<int> count = Counted();
-  return count.ok() ? *count : 0;
+  std::call_once(counted_, [this] {
+    const Result<DevicePlugin*> found = plugin();
+    count_ = found.ok() ? (*found)->Count() : found.status();
+  });
+  return count_.ok() ? *count_ : 0;
 }
 
 Result<Device*> Devices::At(const void* memory) {
@@ -61,6 +59,20 @@ Result<Device*> Devices::At(const void* memory) {
   SMDDP_ASSIGN_OR_RETURN(const int index, found->DeviceOf(memory));
   if (index >= 0) return found->Open(index);
   return Status(Reason::kBadArgument, "A tensor that was submitted as a GPU tensor is in host memory.");
+}
+
+Result<PooledEventPtr> Devices::Mark(const void* memory, DeviceStream stream) {
+  void* key = stream;
+  if (stream == nullptr) {
+    SMDDP_ASSIGN_OR_RETURN(key, At(memory));
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_ptr<EventPool>& events = events_[key];
+  if (events == nullptr) {
+    SMDDP_ASSIGN_OR_RETURN(Device * device, At(memory));
+    events = std::make_unique<EventPool>(*device);
+  }
+  return events->Mark(stream);
 }
 
 Result<DeviceGroupLibrary*> Devices::groups() {
@@ -73,7 +85,7 @@ DeviceSupport Devices::Find() {
   const Result<DevicePlugin*> found = plugin();
   if (found.ok()) support.platform = (*found)->platform();
   support.count = Count();
-  support.why_none = Counted().status().message();
+  support.why_none = count_.status().message();
   const Result<DeviceGroupLibrary*> library = groups();
   if (library.ok()) support.nccl_version = (*library)->version();
   support.why_no_nccl = library.status().message();

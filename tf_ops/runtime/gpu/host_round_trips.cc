@@ -11,20 +11,6 @@ constexpr size_t kAlignment = 256;
 
 size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Done when the GPU has passed the event.
-class AwaitTask : public Task {
- public:
-  explicit AwaitTask(PooledEventPtr event) : event_(std::move(event)) {}
-  Result<Progress> Step() override {
-    SMDDP_ASSIGN_OR_RETURN(const bool passed, event_->Passed());
-    return passed ? Progress::kDone : Progress::kWaiting;
-  }
-  std::string Describe() const override { return "copying from the GPU"; }
-
- private:
-  const PooledEventPtr event_;
-};
-
 }  // namespace
 
 // Ownership: shared with the requests under way.
@@ -85,7 +71,7 @@ class HostRoundTrips::Copies {
     }
     SMDDP_ASSIGN_OR_RETURN(const PooledEventPtr up, gpu_->events.Mark(gpu_->stream));
     memory_.GiveBack(up);
-    for (const TensorRef& tensor : what_.tensors) SMDDP_RETURN_IF_ERROR(tensor.device->HandBack(up->event()));
+    for (const TensorRef& tensor : what_.tensors) SMDDP_RETURN_IF_ERROR(up->MakeWait(tensor.device->stream()));
     return Status::Ok();
   }
 
@@ -139,7 +125,7 @@ void HostRoundTrips::Begin(const std::string& name, Tensors what, OnHost on_host
   if (!down.ok()) return done(down);
 
   RunningTask running;
-  running.task = std::make_unique<AwaitTask>(copies->down());
+  running.task = Until("copying from the GPU", [event = copies->down()] { return event->Passed(); });
   running.submitted_ns = now_ns;
   running.name = "'" + name + "', from the GPU";
   running.done = [copies, on_host = std::move(on_host), done](const Status& here) {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "collectives/device/buffer_pool.h"
-#include "device/work.h"
+#include "device/events.h"
 #include "runtime/control/component.h"
 
 namespace smddp {

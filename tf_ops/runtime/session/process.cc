@@ -120,9 +120,8 @@ std::map<int, std::vector<int>> ProcessSets() {
   return manager != nullptr ? manager->sets() : std::map<int, std::vector<int>>();
 }
 
-Result<std::shared_ptr<const DeviceWork>> WorkOnDevice(const void* memory, void* stream) {
-  SMDDP_ASSIGN_OR_RETURN(Device * device, TheDevices().At(memory));
-  return DeviceWork::Begin(*device, stream);
+Result<std::shared_ptr<const PooledEvent>> WorkOnDevice(const void* memory, void* stream) {
+  return TheDevices().Mark(memory, stream);
 }
 
 DeviceSupport FindDevices() { return TheDevices().Find(); }

@@ -28,11 +28,6 @@ std::string VersionsText(const StartOptions& options) {
   return text;
 }
 
-std::string DevicesText() {
-  const DeviceSupport found = FindDevices();
-  return found.count > 0 ? found.platform + " with " + Counted(found.count, "GPU") : "no GPU";
-}
-
 }  // namespace
 
 std::string RanksAndNodes(const Topology& topology) {
@@ -56,7 +51,7 @@ void LogStart(const Topology& topology, const Env& env, const std::string& kerne
     const std::string network = LauncherNetwork();
     Log(LogLevel::kInfo, std::string("smddp_tf ") + Version() + ": " + RanksAndNodes(topology) + "; " + MpiText() +
                              (network.empty() ? "" : "; network " + network) + VersionsText(options) +
-                             "; CPU kernels for " + kernels + "; " + DevicesText());
+                             "; CPU kernels for " + kernels);
   }
   Log(LogLevel::kDebug, NamedWithHost(topology, topology.rank()) + " of " + std::to_string(topology.size()) +
                             " begins its session, as local rank " + std::to_string(topology.local_rank()) + " of " +

@@ -38,7 +38,9 @@ Result<bool> PinnedCopy::Ready(Range range) {
   bool ready = true;
   SMDDP_RETURN_IF_ERROR(ForEachPart(range, [&](Part& part) -> Status {
     if (!ready || part.down == nullptr) return Status::Ok();
-    SMDDP_ASSIGN_OR_RETURN(ready, context_.Passed(*part.down, "copying gradients to the host"));
+    const Result<bool> passed = part.down->Passed();
+    SMDDP_RETURN_IF_ERROR(context_.While("copying gradients to the host", passed.status()));
+    ready = *passed;
     if (ready) part.down = nullptr;
     return Status::Ok();
   }));

@@ -26,8 +26,8 @@ DeviceTensors::~DeviceTensors() {
   }
 }
 
-void DeviceTensors::ForEachWork(const std::function<void(const DeviceWork&)>& visit) const {
-  std::set<const DeviceWork*> seen;
+void DeviceTensors::ForEachWork(const std::function<void(const PooledEvent&)>& visit) const {
+  std::set<const PooledEvent*> seen;
   for (const auto& work : works_) {
     if (work != nullptr && seen.insert(work.get()).second) visit(*work);
   }
@@ -66,7 +66,7 @@ Result<PooledEventPtr> DeviceTensors::Pack(void* into) {
   }
   begun_ = true;
   Status waits;
-  ForEachWork([&](const DeviceWork& work) {
+  ForEachWork([&](const PooledEvent& work) {
     if (waits.ok()) waits = work.MakeWait(context_.streams().pack());
   });
   SMDDP_RETURN_IF_ERROR(context_.While("waiting for gradients", waits));
@@ -81,24 +81,21 @@ Result<PooledEventPtr> DeviceTensors::Pack(void* into) {
   return context_.Mark(context_.streams().pack());
 }
 
-Status DeviceTensors::Unpack(Range range, const void* from, const PooledEvent* sums) {
-  if (sums != nullptr) SMDDP_RETURN_IF_ERROR(sums->MakeWait(context_.streams().unpack()));
-  return context_.While("unpacking gradients",
-                        context_.device().Unpack(*all_, range, from, context_.streams().unpack()));
-}
-
 // Once for each of the framework's streams.
 Status DeviceTensors::HandBackAfter(const PooledEvent& event) const {
   std::set<DeviceStream> streams;
   Status handed;
-  ForEachWork([&](const DeviceWork& work) {
-    if (handed.ok() && streams.insert(work.stream()).second) handed = work.HandBack(event.event());
+  ForEachWork([&](const PooledEvent& work) {
+    if (handed.ok() && streams.insert(work.stream()).second) handed = event.MakeWait(work.stream());
   });
   return handed;
 }
 
-Result<PooledEventPtr> DeviceTensors::End() {
+Result<PooledEventPtr> DeviceTensors::Unpack(const void* from, const PooledEvent& sums) {
   const DeviceStream stream = context_.streams().unpack();
+  SMDDP_RETURN_IF_ERROR(sums.MakeWait(stream));
+  SMDDP_RETURN_IF_ERROR(
+      context_.While("unpacking gradients", context_.device().Unpack(*all_, {0, all_->elements()}, from, stream)));
   for (const HostPiece& piece : host_pieces_) {
     if (piece.piece.output == nullptr) continue;
     SMDDP_RETURN_IF_ERROR(context_.While(
@@ -113,18 +110,11 @@ Result<PooledEventPtr> DeviceTensors::End() {
 Status DeviceTensors::HandBack() {
   SMDDP_RETURN_IF_ERROR(context_.While("handing gradients back", HandBackAfter(*end_)));
   handed_back_ = true;
-  return Status::Ok();
-}
-
-Result<bool> DeviceTensors::HostPiecesDone() {
-  if (!host_.held()) return true;
-  SMDDP_ASSIGN_OR_RETURN(const bool passed, end_->Passed());
-  if (!passed) return false;
   for (const HostPiece& piece : host_pieces_) {
     if (piece.piece.output != nullptr) std::memcpy(piece.piece.output, host_.data() + piece.offset, piece.bytes);
   }
-  host_.GiveBack(nullptr);
-  return true;
+  if (host_.held()) host_.GiveBack(nullptr);
+  return Status::Ok();
 }
 
 }  // namespace smddp

@@ -21,15 +21,12 @@ class DeviceTensors {
 
   // Packs all of the bucket, after the framework's work. `into` was allocated for the packing stream.
   Result<PooledEventPtr> Pack(void* into);
-  // Unpacks a part of the bucket, after `sums`; null: the sums are complete.
-  Status Unpack(Range range, const void* from, const PooledEvent* sums);
-  // Call it after all parts were unpacked. Returns the event that marks it.
-  Result<PooledEventPtr> End();
-  // Orders the framework's next work after End's event. The framework has one stream for everything: what it puts there
-  // from now on waits, the rest of the backward pass too. So call it when the event depends on no other rank any more.
+  // Unpacks the bucket after `sums`. Returns the event that marks it.
+  Result<PooledEventPtr> Unpack(const void* from, const PooledEvent& sums);
+  // When Unpack's event has passed: hands results in host memory over, and orders the framework's next work after the
+  // event. The framework has one stream for everything: what it puts there from now on waits, the rest of the backward
+  // pass too, so the event must not depend on another rank any more.
   Status HandBack();
-  // After End: are the results of pieces in host memory complete?
-  Result<bool> HostPiecesDone();
 
  private:
   struct HostPiece {
@@ -39,11 +36,11 @@ class DeviceTensors {
 
   Status FindHostPieces(std::vector<Piece>* pieces);
   Status HandBackAfter(const PooledEvent& event) const;
-  void ForEachWork(const std::function<void(const DeviceWork&)>& visit) const;
+  void ForEachWork(const std::function<void(const PooledEvent&)>& visit) const;
 
   DeviceContext& context_;
   const FusedView& view_;
-  const std::vector<std::shared_ptr<const DeviceWork>> works_;
+  const std::vector<std::shared_ptr<const PooledEvent>> works_;
   std::vector<HostPiece> host_pieces_;
   BufferLease host_, scratch_;      // host pieces: in pinned memory and on the device
   std::unique_ptr<FusedView> all_;  // the bucket, all of it on the device

@@ -12,9 +12,6 @@ struct TypeTag {
   using Type = T;
 };
 
-constexpr Element kFloatingElements[] = {Element::kHalf, Element::kBFloat16, Element::kFloat, Element::kDouble};
-constexpr Element kCopiedElements[] = {Element::kBytes1, Element::kBytes2, Element::kBytes4, Element::kBytes8};
-
 // Calls call(TypeTag<...>()) for a floating element.
 template <class Call>
 auto WithFloating(Element element, Call call) {
@@ -46,14 +43,6 @@ auto WithPair(Element to, Element from, Call call) {
       return WithFloating(
           to, [&](auto to_tag) { return WithFloating(from, [&](auto from_tag) { return call(to_tag, from_tag); }); });
   }
-}
-
-template <class Call>
-void ForEachPair(Call call) {
-  for (Element to : kFloatingElements) {
-    for (Element from : kFloatingElements) WithPair(to, from, call);
-  }
-  for (Element element : kCopiedElements) WithPair(element, element, call);
 }
 
 }  // namespace
