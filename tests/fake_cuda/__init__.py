@@ -20,7 +20,6 @@ HERE = Path(__file__).resolve().parent
 _CUDA = fake_gpu.NATIVE / "cuda"
 _OWN = ("contexts.cc", "cuda_c_api.cc", "kernel_launch.cc", "libcuda.cc")
 # The parts of the fake GPU that are below its interface.
-_IMAGES_VERSION = 12090  # of the CUDA that made the kernels: a driver must be of its major version
 _OF_FAKE_GPU = (
     *("c_api.cc", "calls.cc", "group_c_api.cc", "groups.cc"),
     *("memory.cc", "no_compute.cc", "on_host.cc", "settings.cc", "stream.cc"),
@@ -66,7 +65,7 @@ def _images(architectures: Sequence[str]) -> str:
     """What tf_ops/cuda/CMakeLists.txt generates, with words for images (kernel_launch.h)."""
     rows = [f'{{{name}, true, "machine code {name}"}}' for name in architectures]
     rows.append(f'{{{architectures[-1]}, false, "PTX {architectures[-1]}"}}')
-    return f"#define SMDDP_IMAGES {', '.join(rows)}\n#define SMDDP_IMAGES_VERSION {_IMAGES_VERSION}\n"
+    return f"#define SMDDP_IMAGES {', '.join(rows)}\n"
 
 
 def _write(file: Path, text: str) -> None:

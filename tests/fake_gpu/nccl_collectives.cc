@@ -147,6 +147,9 @@ Result EndGroup() {
 Result Collective(const StatePtr& state, Call call, const void* from, void* into, void* stream) {
   const std::lock_guard<std::mutex> lock(state->mutex);
   if (call.type < 0 || call.type > 9 || kTypes[call.type] < 0) return Say(Result::kInvalidArgument, "unknown type");
+  if (state->result != Result::kSuccess && state->result != Result::kInProgress) {
+    return Say(state->result, state->error);
+  }
   if (state->result != Result::kSuccess) {
     return Say(Result::kInvalidArgument, "Attempt to use communicator before the previous operation is done");
   }

@@ -19,7 +19,8 @@ ON_CUDA = os.environ.get("FAKE_GPU_INTERFACE") == "cuda"
 if ON_CUDA and fake_cuda.why_not():
     pytest.exit(f"the GPU path was not run on the fake CUDA, which needs cuda.h: {fake_cuda.why_not()}", returncode=0)
 # What another interface does not change, and what is about this one.
-collect_ignore = ["test_cuda_moves.py", "test_gpu_check.py", "test_nccl_processes.py"] if ON_CUDA else []
+of_other_parts = ("cuda_moves", "gpu_check", "method_agreement", "nccl_errors", "nccl_library", "nccl_processes")
+collect_ignore = [f"test_{part}.py" for part in of_other_parts] if ON_CUDA else []
 collect_ignore += [] if ON_CUDA else ["test_cuda_adapter.py"]
 
 os.environ["SMDDP_GPU_LIBRARY"] = str(fake_gpu.build())

@@ -37,7 +37,8 @@ def test_init_does_not_ask_for_gpus_even_when_it_logs(counts):
 
 
 def test_a_stream_is_asked_once_which_device_it_is_on(counts):
-    assert (counts["steps"]["device_of"], counts["steps"]["open"]) == (1, 1)
+    assert counts["steps"]["device_of"] == 1
+    assert counts["steps"]["open"] <= 1  # on CUDA none: the script has opened it
 
 
 def test_devices_are_counted_at_most_once(counts):

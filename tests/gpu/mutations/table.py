@@ -24,7 +24,7 @@ def _without_context(name: str, call: str, test: str = ADAPTER) -> Mutation:
 
 
 _CUDA = "tf_ops/cuda"
-_DEVICE, _PLUGIN, _MOVE = f"{_CUDA}/cuda_device.cc", f"{_CUDA}/cuda_plugin.cc", f"{_CUDA}/move_kernels.cc"
+_DEVICE, _PLUGIN = f"{_CUDA}/cuda_device.cc", f"{_CUDA}/cuda_plugin.cc"
 _ELEMENTS, _METHOD = f"{_CUDA}/kernels/elements.h", "tf_ops/collectives/device/methods/device_allreduce.cc"
 _LOAD, _STORE = "ld.global.v4.u32 {%0, %1, %2, %3}", "{%1, %2, %3, %4}"
 _RESTORE = "CudaDevice::Current::~Current() {\n  if (before_ != context_) driver_.cuCtxSetCurrent(before_);\n}"
@@ -51,11 +51,11 @@ MUTATIONS = (
     _without_context("Free", "  driver_.cuMemFree_v2"),
     _without_context("FreePinned", "  driver_.cuMemFreeHost"),
     _without_context("MakeStream", "  CUstream stream = nullptr;\n"),
-    _without_context("Record", "  SMDDP_CUDA(driver_, cuEventRecord"),
-    _without_context("Wait", "  SMDDP_CUDA(driver_, cuStreamWaitEvent"),
+    _without_context("Record", "  return SMDDP_CUDA_STATUS(driver_, cuEventRecord"),
+    _without_context("Wait", "  return SMDDP_CUDA_STATUS(driver_, cuStreamWaitEvent"),
     _without_context("Done", "  const CUresult result = driver_.cuEventQuery"),
-    _without_context("Copy", "  SMDDP_CUDA(driver_, cuMemcpyAsync"),
-    _without_context("a launch", "  for (const MoveJob& job : jobs)", BUCKETS),
+    _without_context("Copy", "  return SMDDP_CUDA_STATUS(driver_, cuMemcpyAsync"),
+    _without_context("a launch", "  const uint32_t most =", BUCKETS),
     Mutation("the thread's context is not restored", _DEVICE, _RESTORE, "CudaDevice::Current::~Current() {}", ADAPTER),
     Mutation(
         "a copy in the other direction",
@@ -64,9 +64,7 @@ MUTATIONS = (
         "Address(from), Address(to), bytes",
         BUCKETS,
     ),
-    Mutation(
-        "streams of the lowest priority", _DEVICE, "context, greatest, kernels", "context, least, kernels", ADAPTER
-    ),
+    Mutation("streams of the lowest priority", _DEVICE, "context, greatest)", "context, least)", ADAPTER),
     Mutation(
         "streams that wait for the default stream", _DEVICE, "CU_STREAM_NON_BLOCKING", "CU_STREAM_DEFAULT", ADAPTER
     ),
@@ -93,13 +91,13 @@ MUTATIONS = (
         ADAPTER,
     ),
     # --- Launches and kernels ---
-    Mutation("a grid without blocks", _MOVE, "blocks, 1, 1,", "0, 1, 1,", BUCKETS),
-    Mutation("another parameter", _MOVE, "{const_cast<MoveJob*>(&job)}", "{const_cast<void**>(job.pieces)}", BUCKETS),
+    Mutation("a grid without blocks", _DEVICE, "blocks, 1, 1,", "0, 1, 1,", BUCKETS),
+    Mutation("another parameter", _DEVICE, "{const_cast<MoveJob*>(&job)}", "{const_cast<void**>(job.pieces)}", BUCKETS),
     Mutation(
         "the kernel of the other direction",
-        _MOVE,
-        "functions_[static_cast<int>(job.to)][static_cast<int>(job.from)]",
-        "functions_[static_cast<int>(job.from)][static_cast<int>(job.to)]",
+        _DEVICE,
+        "kernels_[static_cast<int>(job.to)][static_cast<int>(job.from)]",
+        "kernels_[static_cast<int>(job.from)][static_cast<int>(job.to)]",
         BUCKETS,
     ),
     Mutation("16 bytes are loaded in another order", _ELEMENTS, _LOAD, "ld.global.v4.u32 {%1, %0, %2, %3}", BUCKETS),

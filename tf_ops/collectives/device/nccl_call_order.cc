@@ -27,7 +27,7 @@ Status NcclCallOrder::Want(Key key) {
 Result<std::vector<NcclCallOrder::Key>> NcclCallOrder::Turn() {
   SMDDP_RETURN_IF_ERROR(DropSent());
   SMDDP_RETURN_IF_ERROR(tree_.parent < 0 ? Assign() : Receive());
-  if (turns_.empty()) return std::vector<Key>();
+  if (turns_.empty() || !sent_.empty()) return std::vector<Key>();
   for (const Key key : turns_.front()) {
     if (std::count(wanted_.begin(), wanted_.end(), key) == 0) return std::vector<Key>();
   }
