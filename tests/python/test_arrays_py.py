@@ -58,10 +58,10 @@ def test_a_dtype_of_another_size_is_refused_before_anything_is_sent(hvd, rank):
     assert hvd.allgather_object(rank) == list(range(hvd.size()))
 
 
-def test_a_disagreement_has_a_reason(hvd, rank):
+def test_a_difference_of_shapes_has_a_reason(hvd, rank):
     with pytest.raises(core().EngineError, match="rank 0 has") as error:
         core().broadcast([np.zeros(2 + rank)], dtype="float64", root=0, name="shapes")
-    assert error.value.reason == "disagreement"
+    assert error.value.reason == "tensors_differ"
 
 
 def test_among_the_ranks_of_a_process_set(sets, rank, size):
