@@ -13,7 +13,7 @@ from tests.native_module import core
 from tools import env_docs
 
 ROOT = Path(__file__).resolve().parents[3]
-PARTS_OF_NAMES = {"SMDDP_", "SMDDP_RUN_"}
+PARTS_OF_NAMES = {"SMDDP_", "SMDDP_RUN_", "SMDDP_IMAGES"}  # the last is a macro of the build
 MISSPELT_ON_PURPOSE = ("test_env.py", "test_session_log.py", "test_console_blocks.py")
 
 
