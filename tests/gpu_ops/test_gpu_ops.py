@@ -38,7 +38,7 @@ def test_a_gpu_of_another_maker_is_refused(libraries):
 
 
 def test_a_step_that_fails_while_its_tensor_is_copied_to_the_host(libraries):
-    output = run(libraries, "tf_cancelled.py", FAKE_GPU_DELAY_US="2000000")
+    output = run(libraries, "tf_cancelled.py", FAKE_GPU_DELAY_US="500000")
     told = {rank: output.split(f"rank {rank} was told ")[1].splitlines()[0] for rank in (0, 1)}
     assert "deliberate" in told[0]
     assert "[smddp:step_given_up]" in told[1]

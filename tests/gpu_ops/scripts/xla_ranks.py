@@ -17,6 +17,7 @@ hvd.init()
 rank, size = hvd.rank(), hvd.size()
 loader.xla_library()
 core = loader.core()
+hvd.nccl_built()  # the fake GPU gets its NCCL from who loads it first, which must be the engine
 gpu = ctypes.CDLL(os.environ["SMDDP_GPU_LIBRARY"])
 gpu.fake_gpu_allocate.restype = gpu.fake_gpu_make_stream.restype = POINTER
 gpu.fake_gpu_write.argtypes = gpu.fake_gpu_read.argtypes = [POINTER, POINTER, ctypes.c_size_t]
