@@ -1,13 +1,13 @@
 // The fabrics of all ranks of a job: nodes share memory, nodes talk through mailboxes; one thread steps all of them.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "inproc/hub.h"
 #include "native/ranks.h"
+#include "native/tasks.h"
 
 namespace smddp {
 
@@ -34,23 +34,11 @@ class Fabrics {
   int size() const { return static_cast<int>(parts.size()); }
   const Fabric& of(int rank) const { return parts[rank]->fabric(); }
 
-  // Steps the tasks, one for each rank (null: none), until they are done. `between`: after each round.
-  void Run(std::vector<TaskPtr> tasks, const std::function<void()>& between = nullptr) {
-    for (int idle = 0; idle < 20;) {
-      bool moved = false, left = false;
-      for (int rank = 0; rank < size(); ++rank) {
-        moved |= Value(parts[rank]->transport().Progress());
-        if (tasks[rank] == nullptr) continue;
-        const Progress progress = Value(tasks[rank]->Step());
-        moved |= progress != Progress::kWaiting;
-        if (progress == Progress::kDone) tasks[rank].reset();
-        left |= progress != Progress::kDone;
-      }
-      if (!left) return;
-      if (between) between();
-      idle = moved ? 0 : idle + 1;
-    }
-    FAIL("the ranks wait for one another");
+  // Steps the tasks, one for each rank (null: none), until they are done.
+  void Run(std::vector<TaskPtr> tasks) {
+    std::vector<Transport*> transports;
+    for (const auto& each : parts) transports.push_back(&each->transport());
+    RunTasks(std::move(tasks), transports, /*patience=*/20);
   }
 
   InprocHub hub;

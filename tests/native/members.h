@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "collectives/rail/algorithm.h"
 #include "inproc/hub.h"
+#include "native/tasks.h"
 #include "native/testing.h"
 
 namespace smddp {
@@ -30,20 +32,9 @@ class Members {
 
   // Steps all tasks, one for each member (null: none), until they are done.
   void Run(std::vector<TaskPtr> tasks) {
-    for (int idle = 0; idle < 3;) {
-      bool moved = false, left = false;
-      for (int member = 0; member < size(); ++member) {
-        moved |= Value(transports_[member]->Progress());
-        if (tasks[member] == nullptr) continue;
-        const Progress progress = Value(tasks[member]->Step());
-        moved |= progress != Progress::kWaiting;
-        if (progress == Progress::kDone) tasks[member].reset();
-        left |= progress != Progress::kDone;
-      }
-      if (!left) return;
-      idle = moved ? 0 : idle + 1;
-    }
-    FAIL("the members wait for one another");
+    std::vector<Transport*> transports;
+    for (const auto& transport : transports_) transports.push_back(transport.get());
+    RunTasks(std::move(tasks), transports, /*patience=*/3);
   }
 
  private:

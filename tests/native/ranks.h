@@ -42,6 +42,14 @@ inline Status Wait(const std::function<void(DoneCallback)>& submit) {
   return result.get();
 }
 
+// Sums a float32 tensor over the ranks, in place.
+inline Status Sum(Session& session, const std::string& name, std::vector<float>* data) {
+  return Wait([&](DoneCallback done) {
+    const TensorRef tensor = {DType::kFloat32, {static_cast<int64_t>(data->size())}, data->data(), data->data()};
+    session.Allreduce({{ReduceOp::kSum}, name, {tensor}}, done);
+  });
+}
+
 // Calls body(rank, session) in a thread for each rank of a job with small chunks.
 inline void AsRanks(const Hosts& hosts, const std::function<void(int, Session&)>& body) {
   ClusterOptions options;

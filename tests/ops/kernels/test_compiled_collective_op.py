@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from smddp_tf._native import loader
+from smddp_tf.collectives.emit import _attributes_of as reduction
 from smddp_tf.collectives.reduce_op import Max, ReduceSpec, Sum
-from tests.support.raw_ops import reduction
 
 pytestmark = pytest.mark.ranks("2", "2+1")
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from smddp_tf._native import loader
 from smddp_tf.collectives import graph
+from smddp_tf.collectives.emit import _attributes_of as reduction
 from smddp_tf.collectives.reduce_op import Average, ReduceSpec, Sum
-from tests.support.raw_ops import reduction
 
 pytestmark = pytest.mark.ranks("2", "2+2")
 

@@ -14,13 +14,6 @@
 namespace smddp {
 namespace {
 
-Status Sum(Session& session, const std::string& name, std::vector<float>* data) {
-  return Wait([&](DoneCallback done) {
-    const TensorRef tensor = {DType::kFloat32, {static_cast<int64_t>(data->size())}, data->data(), data->data()};
-    session.Allreduce({{ReduceOp::kSum}, name, {tensor}}, done);
-  });
-}
-
 TEST_CASE("engine diagnostics: counters say what was done and sent, and over which link") {
   AsRanks({"a", "a", "b", "b"}, [](int rank, Session& session) {
     const SessionStats before = session.diagnostics().Stats();

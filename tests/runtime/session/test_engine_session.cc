@@ -7,13 +7,6 @@
 namespace smddp {
 namespace {
 
-Status Sum(Session& session, const std::string& name, std::vector<float>* data) {
-  return Wait([&](DoneCallback done) {
-    const TensorRef tensor = {DType::kFloat32, {static_cast<int64_t>(data->size())}, data->data(), data->data()};
-    session.Allreduce({{ReduceOp::kSum}, name, {tensor}}, done);
-  });
-}
-
 TEST_CASE("engine session: a disagreement is the same error on all ranks, and the session goes on") {
   std::string said[3];
   AsRanks({"a", "a", "b"}, [&](int rank, Session& session) {
