@@ -57,8 +57,8 @@ void DevicePaths::OnVerdict(const Verdict& verdict) {
     state = State::kOpening;
     const Result<bool> opens = verdict.status.ok() ? Opens(verdict.devices) : Result<bool>(verdict.status);
     if (!opens.ok()) return bus_.Fail(opens.status());
-    if (!*opens) states_[name] = State::kHost;
-    Settle();
+    if (*opens) return Settle();
+    states_[name] = State::kHost;
     return on_agreed_(name);
   }
 }
