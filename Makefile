@@ -92,7 +92,7 @@ wheel:  ## Build the wheel that is installed without a compiler, for all TensorF
 wheel-matrix:  ## Install it beside every TensorFlow and run it (10 minutes; ARGS="2.16 mpich", ARGS=--update-docs)
 	@$(PYTHON) tools/wheel_matrix.py $(ARGS)
 
-# Two at a time; what a target prints comes when it ends. Those of one core first: they are told soon.
+# Two at a time; the output of a part is printed when the part ends. Those that use one core come first.
 TEST_PARTS := test-engine test-one-process test-suites test-jobs
 test: build  ## All tests, in the quick form (less than half an hour on 2 cores); those of GPUs when the native sources changed
 	@$(if $(ARGS),$(PYTEST) $(ARGS),$(MAKE) -s -j2 --output-sync $(TEST_PARTS) $(GPU_TESTED))

@@ -102,8 +102,10 @@ def _correct(report: Report) -> Iterator[Verdict]:
     for part in [part for part in report["parts"] if part.startswith("training ")]:
         answers = answer_of(report, part).get("ranks") or []
         runs = [run for answer in answers for run in answer.get("runs", [])]
-        bad = sum(not run["same_weights"] or run["losses"][-1] >= run["losses"][0] for run in runs)
-        bad += sum(not run["error"] <= WEIGHTS for run in runs)
+        bad = sum(
+            not run["same_weights"] or run["losses"][-1] >= run["losses"][0] or not run["error"] <= WEIGHTS
+            for run in runs
+        )
         bad += sum("error" in answer for answer in answers)
         yield Verdict(f"{part}: runs that failed or with wrong loss or weights", 0, True, bad if runs else None, "")
         error = max((run["error"] for run in runs), default=None)

@@ -202,9 +202,8 @@ const std::vector<EnvVariable>& EnvVariables() {
        /*for_developers=*/true},
       {"SMDDP_GPU_STAGE", "", "auto",
        "How gradients on GPUs are reduced (docs/gpu.md): nccl (NCCL among all ranks), nccl-node (NCCL inside the "
-       "nodes, "
-       "the CPUs between them), host (through host memory), or auto, the first of these that works on all ranks. Must "
-       "agree on all ranks."},
+       "nodes, the CPUs between them), host (through host memory), or auto, the first of these that works on all "
+       "ranks. Must agree on all ranks."},
       {"SMDDP_GRADIENT_ORDER", "", "observed",
        "How the gradients of a step are put into fusion buckets: observed (from the second step on in the order in "
        "which they became ready on rank 0 in the first) or listed (in the order of the variables). Rank 0's value "
@@ -238,8 +237,7 @@ const std::vector<EnvVariable>& EnvVariables() {
        /*for_developers=*/true},
       {"SMDDP_NCCL_LIBRARY", "", "",
        "The NCCL to use. Empty: the one of the nvidia-nccl wheel beside TensorFlow, else libnccl.so.2 where the "
-       "dynamic "
-       "linker finds it.",
+       "dynamic linker finds it.",
        /*for_developers=*/true},
       {"SMDDP_RAIL_ALGORITHM", "", "auto",
        "How equal shards are summed between nodes: direct, ring, recursive_doubling, halving_doubling, or auto, which "
