@@ -132,7 +132,6 @@ class Lab:
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
             "TF_CPP_MIN_LOG_LEVEL": "2",
-            "TF_ENABLE_ONEDNN_OPTS": "0",
             **(variables or {}),
         }
         with tempfile.TemporaryFile() as log:  # a file: what the lab leaves in the background would keep a pipe open

@@ -55,20 +55,19 @@ class Candidate:
 _TF_DOORS = ("function", "list", "named", "grouped", *STEPS)
 _ROOT_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.geteuid() == 0 else {}
 _OPEN_MPI = ("{bin}/mpirun", *OPEN_MPI_FLAGS, "-np", "{ranks}")
-_QUIET_TF = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
+_QUIET_TF = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 
 CANDIDATES = {
     candidate.name: candidate
     for candidate in (
         Candidate("smddp_tf", "smddp", ("array", "plus", *_TF_DOORS), "", _OPEN_MPI, {**_ROOT_MPI, **_QUIET_TF}),
         Candidate(
-            "shared tensors",
+            "copied tensors",
             "smddp",
             _TF_DOORS,
             "",
             _OPEN_MPI,
-            {**_ROOT_MPI, **_QUIET_TF},
-            ("-m", "smddp_tf.aliases", "shared_tensors", "-m"),
+            {**_ROOT_MPI, **_QUIET_TF, "SMDDP_SHARED_TENSORS": "0"},
         ),
         Candidate("reference", "reference", ("array",)),
         Candidate("one pass", "bound", ("array",)),

@@ -43,7 +43,7 @@ GROUPS = {
         "SMDDP_FAILURE_GRACE",
     ),
     "Look for wrong results": ("SMDDP_VERIFY",),
-    "Speed": ("SMDDP_BUCKET_BYTES", "SMDDP_DATA_AUTOTUNE"),
+    "Speed": ("SMDDP_BUCKET_BYTES", "SMDDP_SHARED_TENSORS", "SMDDP_DATA_AUTOTUNE"),
     "GPUs": ("SMDDP_GPU_STAGE",),
 }
 WIDTH = 120

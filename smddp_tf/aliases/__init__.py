@@ -14,14 +14,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from smddp_tf._native import shared_tensors
 from smddp_tf.aliases import table
 from smddp_tf.aliases.after_keras import KERAS_DISTRIBUTION, VARIABLE, AfterKeras
 from smddp_tf.aliases.finder import Alias, Finder
 
-__all__ = [
-    "FAMILIES", "KERAS_DISTRIBUTION", "SHARED_TENSORS", "environment", "install", "is_installed", "uninstall",
-]  # fmt: skip
+__all__ = ["FAMILIES", "KERAS_DISTRIBUTION", "environment", "install", "is_installed", "uninstall"]
 
 _SITE = str(Path(__file__).resolve().parent / "site")
 
@@ -41,7 +38,6 @@ _FINDERS = {
     ),
 }
 FAMILIES = tuple(_FINDERS)
-SHARED_TENSORS = "shared_tensors"  # no alias either: `import tensorflow` then finds our allocator
 
 
 def install(family: str) -> None:
@@ -50,8 +46,7 @@ def install(family: str) -> None:
     Child processes need `environment` too.
 
     Args:
-        family: "horovod"; or "smdistributed", which is also `smddpcommon` and `herringcommon`; or `KERAS_DISTRIBUTION`,
-            or `SHARED_TENSORS`.
+        family: "horovod"; or "smdistributed", which is also `smddpcommon` and `herringcommon`; or `KERAS_DISTRIBUTION`.
 
     Raises:
         ValueError: `family` is none of these.
@@ -59,8 +54,6 @@ def install(family: str) -> None:
     """
     if family == KERAS_DISTRIBUTION:
         return AfterKeras().install()
-    if family == SHARED_TENSORS:
-        return shared_tensors.share()
     finder = _finder(family)
     for root in sorted(finder.aliased):
         if root in sys.modules and not isinstance(sys.modules[root], Alias):
@@ -112,7 +105,7 @@ def environment(family: str, base: Mapping[str, str] | None = None) -> dict[str,
     Returns:
         The variables that must change, with their new values.
     """
-    if family not in (KERAS_DISTRIBUTION, SHARED_TENSORS):
+    if family != KERAS_DISTRIBUTION:
         _finder(family)
     base = os.environ if base is None else base
     families = [*filter(None, base.get(VARIABLE, "").split(",")), family]

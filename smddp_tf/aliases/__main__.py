@@ -11,15 +11,14 @@ import sys
 
 from smddp_tf import aliases
 
-_CHOICES = (*aliases.FAMILIES, aliases.SHARED_TENSORS)
-_USAGE = f"usage: python -m smddp_tf.aliases {{{','.join(_CHOICES)}}} (SCRIPT | -m MODULE) [ARGUMENTS...]"
+_USAGE = f"usage: python -m smddp_tf.aliases {{{','.join(aliases.FAMILIES)}}} (SCRIPT | -m MODULE) [ARGUMENTS...]"
 
 
 def main() -> None:
     """Does what `python SCRIPT ARGUMENTS...` does."""
     family, *command = [*sys.argv[1:], ""]
     command = command[:-1]
-    if family not in _CHOICES or not command or command == ["-m"]:
+    if family not in aliases.FAMILIES or not command or command == ["-m"]:
         raise SystemExit(_USAGE)
     aliases.install(family)
     os.environ.update(aliases.environment(family))

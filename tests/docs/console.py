@@ -153,7 +153,7 @@ def _of_module(module: str, arguments: list[str]) -> str:
     if module == "smddp_tf.run":
         return _of_smddprun(arguments)
     if module == "smddp_tf.aliases":
-        known = (*aliases.FAMILIES, aliases.SHARED_TENSORS)
+        known = aliases.FAMILIES
         is_known = arguments[:1] and arguments[0] in known
         return _of_python(arguments[1:]) if is_known else f"{module} knows {known}, not {arguments[:1]}"
     if module.partition(".")[0] not in ("smddp_tf", "benchmarks", "tests", "tools", "examples"):

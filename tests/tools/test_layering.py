@@ -99,7 +99,7 @@ def test_includes_follow_the_drawing(folder):
         ("runtime/plans/bucket_launcher.cc", '"runtime/gpu/device_paths.h"', True),
         ("ops/kernel.cc", '"ops/xla/custom_call.h"', False),
         ("ops/xla/kernel.cc", '"ops/compiled_call.h"', True),
-        ("ops/xla/kernel.cc", '"ops/result_memory.h"', False),
+        ("ops/xla/kernel.cc", '"ops/collective_kernel.h"', False),
         ("cuda/driver.h", "<cuda.h>", True),
         ("cuda/cuda_device.cc", "<cuda_runtime_api.h>", False),
         ("cuda/cuda_device.cc", '"cuda/kernels/jobs.h"', True),

@@ -4,8 +4,6 @@
 #include <utility>
 
 #include "absl/strings/string_view.h"
-#include "ops/device_tensors.h"
-#include "ops/result_memory.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
 
@@ -84,19 +82,6 @@ Result<TensorRef> MakeTensorRef(const tensorflow::Tensor& input, tensorflow::Ten
 Result<TensorRef> InPlaceOrNewOutput(tensorflow::OpKernelContext* context, int index) {
   tensorflow::Tensor* output = nullptr;
   const tensorflow::Tensor& input = context->input(index);
-  const bool large_on_host = input.TotalBytes() >= kLargeResultBytes && !IsOnDevice(context, index);
-  // The allocator of smddprun --shared-tensors keeps memory itself, where the other ranks read results.
-  if (large_on_host && context->get_allocator({})->Name() != kSharedAllocator) {
-    if (!context->forward_input_to_output_with_shape(index, index, input.shape(), &output)) {
-      tensorflow::Tensor large(ResultMemory(), input.dtype(), input.shape());
-      if (!large.IsInitialized()) {
-        return Status(Reason::kNoResources, "No memory for a result of " + input.shape().DebugString() + ".");
-      }
-      context->set_output(index, large);
-      output = context->mutable_output(index);
-    }
-    return MakeTensorRef(input, output);
-  }
   const absl::Status allocated = context->forward_input_or_allocate_output({index}, index, input.shape(), &output);
   if (!allocated.ok()) return FromTensorFlow(allocated);
   return MakeTensorRef(input, output);

@@ -39,7 +39,6 @@ class _Waiting:
 _OTHER_NAMES = {
     "smdistributed": ("smddpcommon", "herringcommon"),
     "keras.distribution": ("keras",),
-    "shared_tensors": ("tensorflow", "keras", "tf_keras"),
 }
 
 

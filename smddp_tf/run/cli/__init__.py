@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from smddp_tf.aliases import KERAS_DISTRIBUTION, SHARED_TENSORS
+from smddp_tf.aliases import KERAS_DISTRIBUTION
 from smddp_tf.exceptions import LaunchError
 from smddp_tf.lifecycle.placement import find_placement
 from smddp_tf.lifecycle.rank_variables import without_rank_variables
@@ -166,11 +166,7 @@ def _doctor(settings: Settings) -> int:
 
 def _families(options: Mapping[str, Any]) -> list[str]:
     """Returns the names of the aliases that the flags install (`smddp_tf.aliases`)."""
-    chosen = {
-        options["alias"]: options["alias"],
-        KERAS_DISTRIBUTION: options["keras_distribution"],
-        SHARED_TENSORS: options["shared_tensors"],
-    }
+    chosen = {options["alias"]: options["alias"], KERAS_DISTRIBUTION: options["keras_distribution"]}
     return [family for family, is_chosen in chosen.items() if is_chosen]
 
 

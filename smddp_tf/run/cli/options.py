@@ -154,7 +154,6 @@ _OPTIONS = [
     click.option("--hostfile", "-hostfile", "--host-file", "hostfile", help="File with a `host slots=N` in each line."),
     click.option("--as", "alias", type=click.Choice(FAMILIES), help="Imports of this library resolve to smddp_tf."),
     click.option("--keras-distribution", help="A script of Keras trains data-parallel (keras.distribution).", **_FLAG),
-    click.option("--shared-tensors", help="TensorFlow's tensors lie where the ranks of a node read them.", **_FLAG),
     click.option("-m", "module", help="COMMAND is a Python module, as with `python -m`.", **_FLAG),
     click.option("--dry-run", help="Print mpirun's line and start nothing.", **_FLAG),
     click.option("--mpirun", help="The launcher to use. Defaults to the one of the MPI that smddp_tf is built with."),
@@ -200,7 +199,7 @@ _OPTIONS = [
 # The headings of --help, and the parameters below each, in this order.
 _GROUPS = {
     "Ranks and hosts": ("num_proc", "hosts", "hostfile", "slots_per_host", "ssh_port", "ssh_identity_file"),
-    "The program": ("module", "exported", "alias", "keras_distribution", "shared_tensors"),
+    "The program": ("module", "exported", "alias", "keras_distribution"),
     "Output": ("output_filename", "prefix_timestamp", "log_level", "log_with_timestamp", "quiet", "verbose", "dry_run"),
     "Look at a job": ("monitor", "diagnose", "strict", "timeline_filename", "timeline_mark_cycles", "doctor"),
     "When ranks are missing": (

@@ -191,6 +191,32 @@ TEST_CASE("arena: a fork gets copies and no blocks") {
   CHECK(arena.Allocate(kMib) != block);
 }
 
+TEST_CASE("arena: a child reads what its parent has freed and used again since the fork") {
+  Arena arena(8 * kMib);
+  const int64_t read = arena.Allocate(kMib);
+  arena.Fill(read, kMib, 5);
+  int pipes[2];
+  REQUIRE(pipe(pipes) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    close(pipes[1]);
+    char end;
+    (void)!::read(pipes[0], &end, 1);
+    _exit(arena.Holds(read, kMib, 5) ? 0 : 1);
+  }
+  arena.Free(read);
+  for (int value = 10; value < 16; ++value) {  // no room for a seventh: the freed one is not used again
+    const int64_t block = arena.Allocate(kMib);
+    REQUIRE(block != -1);
+    arena.Fill(block, kMib, value);
+  }
+  CHECK(arena.Allocate(kMib) == -1);
+  close(pipes[1]);
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+}
+
 // What a process with that limit gets of 1 GiB: its capacity in MiB, 200 for none, 201 where a signal ended it.
 int MibUnder(int limit, rlim_t value) {
   const pid_t child = fork();

@@ -12,7 +12,6 @@ import smddp_tf as hvd
 from smddp_tf.gradients.reducer import GradientReducer
 
 hvd.init()
-# More than 1 MiB, so that the result's memory is the library's own (tf_ops/ops/result_memory.h).
 variables = [tf.Variable(tf.ones([(5 << 20) // 4])), tf.Variable([1.0, 2.0])]
 reducer = GradientReducer("test.cancelled")
 

@@ -1,6 +1,6 @@
 // The stages of one chunk inside the node, over shared memory. Shared data are copied once: contributions are packed
 // directly into a slot and summed from there, and sums are unpacked from where they were computed. Where the node's
-// ranks map one another's tensors (smddprun --shared-tensors), nothing is packed: contributions are summed from where
+// ranks map one another's tensors (ops/allocator), nothing is packed: contributions are summed from where
 // they lie, and sums are unpacked into the output that the others then copy.
 //
 //   Contribute  packs the shards that others sum into a slot and notifies their reducers; my own shard is not copied

@@ -251,6 +251,10 @@ const std::vector<EnvVariable>& EnvVariables() {
        "Microseconds from one node to another that the cost model assumes. auto: measured by init(). Must agree on all "
        "ranks.",
        /*for_developers=*/true},
+      {"SMDDP_SHARED_TENSORS", "", "1",
+       "1: `hvd.init` gives TensorFlow an allocator that keeps the memory of large tensors between steps, where the "
+       "ranks "
+       "of a node read it (docs/performance.md). 0: tensors lie where TensorFlow puts them."},
       {"SMDDP_STALL_ERROR_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0",
        "Seconds after which an operation that waits for missing ranks fails on all ranks. 0: never, however long a "
        "rank evaluates or saves; lost ranks are detected by SMDDP_HEARTBEAT_TIMEOUT."},

@@ -58,8 +58,7 @@ std::unique_ptr<SharedArena> SharedArena::Create(size_t capacity, double (*secon
 SharedArena::SharedArena(int file, std::byte* data, size_t capacity, double (*seconds)())
     : file_(file), data_(data), capacity_(capacity), seconds_(seconds), period_begin_(seconds()) {
   AddFree(0, capacity);
-  static const int registered = pthread_atfork(nullptr, nullptr, &SharedArena::AfterFork);
-  (void)registered;
+  RegisterForks();
   std::lock_guard<std::mutex> lock(TheArenas().mutex);
   TheArenas().all.insert(this);
 }
@@ -73,13 +72,34 @@ SharedArena::~SharedArena() {
   close(file_);
 }
 
-void SharedArena::AfterFork() {
-  for (SharedArena* arena : TheArenas().all) arena->LeaveToParent();  // the only thread: without the lock
+void SharedArena::RegisterForks() {
+  const auto before = [] {
+    TheArenas().mutex.lock();
+    for (SharedArena* arena : TheArenas().all) arena->BeforeFork();
+  };
+  const auto in_parent = [] {
+    for (SharedArena* arena : TheArenas().all) arena->AfterFork(/*in_child=*/false);
+    TheArenas().mutex.unlock();
+  };
+  const auto in_child = [] {
+    for (SharedArena* arena : TheArenas().all) arena->AfterFork(/*in_child=*/true);
+    TheArenas().mutex.unlock();
+  };
+  static const int registered = pthread_atfork(before, in_parent, in_child);
+  (void)registered;
 }
 
-void SharedArena::LeaveToParent() {
-  forked_ = true;
-  (void)mmap(data_, capacity_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, file_, 0);
+void SharedArena::BeforeFork() {
+  mutex_.lock();
+  for (auto& [offset, block] : used_) block.forked = true;
+}
+
+void SharedArena::AfterFork(bool in_child) {
+  if (in_child) {
+    forked_ = true;
+    (void)mmap(data_, capacity_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, file_, 0);
+  }
+  mutex_.unlock();
 }
 
 void* SharedArena::Allocate(size_t bytes) {
@@ -91,7 +111,7 @@ void* SharedArena::Allocate(size_t bytes) {
   const auto [found, offset] = *fitting;
   RemoveFree(free_.find(offset));
   if (found > size) AddFree(offset + size, found - size);
-  used_[offset] = size;
+  used_[offset] = {size};
   used_bytes_ += size;
   peak_ = std::max(peak_, used_bytes_);
   return data_ + offset;
@@ -105,7 +125,8 @@ void SharedArena::Free(void* block) {
   if (forked_) return;
   std::lock_guard<std::mutex> lock(mutex_);
   const auto used = used_.find(static_cast<size_t>(static_cast<std::byte*>(block) - data_));
-  size_t offset = used->first, bytes = used->second;
+  if (used->second.forked) return;
+  size_t offset = used->first, bytes = used->second.bytes;
   used_.erase(used);
   used_bytes_ -= bytes;
   auto next = free_.lower_bound(offset);

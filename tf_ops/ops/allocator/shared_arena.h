@@ -4,8 +4,9 @@
 // Threads: any.
 // Memory:  pages of free blocks are kept while as much was in use at once in this period of kKeptSeconds or the one
 //          before. The rest goes back to the system when a block is freed.
-// Forks:   a forked child keeps its parent's blocks as they were, as copies of its own (its writes do not reach the
-//          parent), and gets no new ones.
+// Forks:   a forked child keeps its parent's blocks, and gets no new ones. What the child writes does not reach the
+//          parent. The parent never uses a block again that was in use at a fork and is freed later, so the child's
+//          content is lost only where the parent writes into a block that it still uses (a variable's value).
 #pragma once
 
 #include <cstddef>
@@ -42,10 +43,16 @@ class SharedArena {
   size_t resident_bytes() const;
 
  private:
+  struct Block {
+    size_t bytes;
+    bool forked = false;  // a child may read it: it stays in use after Free
+  };
+
   SharedArena(int file, std::byte* data, size_t capacity, double (*seconds)());
-  // Of the fork: replaces the mapping by a private copy.
-  void LeaveToParent();
-  static void AfterFork();
+  // Around a fork, during which the mutex is held: blocks in use stay; the child's mapping becomes a private one.
+  void BeforeFork();
+  void AfterFork(bool in_child);
+  static void RegisterForks();
 
   // The mutex is held.
   void AddFree(size_t offset, size_t bytes);
@@ -62,7 +69,7 @@ class SharedArena {
   mutable std::mutex mutex_;
   std::map<size_t, size_t> free_;                       // offset -> bytes
   std::set<std::pair<size_t, size_t>> free_by_size_;    // (bytes, offset)
-  std::unordered_map<size_t, size_t> used_;             // offset -> bytes
+  std::unordered_map<size_t, Block> used_;              // by offset
   size_t used_bytes_ = 0, peak_ = 0, peak_before_ = 0;  // most in use since period_begin_, and in the period before
   double period_begin_;
 };

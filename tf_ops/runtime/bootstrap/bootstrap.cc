@@ -158,9 +158,8 @@ Result<std::shared_ptr<NodeMemory>> ShareMemory(const Topology& topology, const 
   const bool wanted = topology.local_size() > 1 && tensors.memory.size > 0;
   const Status mapped = wanted ? MapTensors(topology, hellos, tensors, memory.get()) : Status::Ok();
   if (!mapped.ok()) {
-    Log(LogLevel::kWarning,
-        "Tensors are not shared, and copied as without --shared-tensors: this rank cannot map those " +
-            mapped.message());
+    Log(LogLevel::kInfo,
+        "The ranks of this node copy tensors that they could share: this rank cannot map those " + mapped.message());
   }
   if (topology.local_size() > 1 && topology.local_rank() == 0) Segment::RemoveStale();
   Segment& mine = memory->segments[topology.local_rank()];
