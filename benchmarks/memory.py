@@ -63,6 +63,7 @@ def work(folder: Path, optimizer: str, shard: int, overlap: bool) -> None:
     """The program of one rank."""
     import smddp_tf.keras as hvd
 
+    os.environ["SMDDP_SHARED_TENSORS"] = "0"  # what a rank has read of the others would count in its resident memory
     hvd.init()
     train(NARROW, optimizer, shard, overlap)
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # VmHWM begins anew

@@ -58,6 +58,7 @@ def work(folder: Path, shard: str | None) -> None:
     import smddp_tf.keras as hvd
     from smddp_tf._native import loader
 
+    os.environ["SMDDP_SHARED_TENSORS"] = "0"  # or memory of tensors is not RssAnon
     hvd.init()
     model = transformer()
     optimizer = hvd.DistributedOptimizer(keras.optimizers.AdamW(1e-3), partition_state=shard, sparse_as_dense=True)
