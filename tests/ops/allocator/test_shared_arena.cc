@@ -17,7 +17,7 @@
 namespace smddp::ops {
 namespace {
 
-constexpr size_t kMib = 1 << 20, kAlignment = 64, kApart = 320;
+constexpr size_t kMib = 1 << 20, kAlignment = SharedArena::kAlignment, kApart = 320;
 double g_seconds = 0;  // the clock of these tests
 
 // Blocks by their offset in the arena; -1: no room.

@@ -46,7 +46,7 @@ class Allocator final : public tsl::Allocator {
 
   // Where the arena has no room, and for small blocks, the system's memory.
   void* AllocateRaw(size_t alignment, size_t bytes) override {
-    if (bytes >= kLeastShared) {
+    if (bytes >= kLeastShared && alignment <= SharedArena::kAlignment) {
       if (void* block = arena_.Allocate(bytes)) return block;
     }
     return AlignedBlock(alignment, bytes);

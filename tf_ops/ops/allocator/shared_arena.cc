@@ -18,9 +18,9 @@ constexpr size_t kLeastGivenBack = 16 << 20;
 
 // Blocks of equal size shall not begin at the same place of a page: a processor takes a read for one of a write that is
 // under way where their last 12 bits are equal.
-constexpr size_t kAlignment = 64, kApart = 5 * kAlignment;
+constexpr size_t kUnit = SharedArena::kAlignment, kApart = 5 * kUnit;
 
-size_t SizeOfBlock(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment + kApart; }
+size_t SizeOfBlock(size_t bytes) { return (bytes + kUnit - 1) / kUnit * kUnit + kApart; }
 
 // Those that a fork must leave to its parent. Not destroyed: a fork may come at any time.
 struct Arenas {

@@ -22,6 +22,7 @@ namespace smddp::ops {
 class SharedArena {
  public:
   static constexpr double kKeptSeconds = 5;
+  static constexpr size_t kAlignment = 64;
 
   // Null where the system has no such file or no address space for it. `capacity` is limited by the limits of this
   // process (ulimit -f). `seconds`: a clock.
@@ -30,7 +31,7 @@ class SharedArena {
   SharedArena(const SharedArena&) = delete;
   SharedArena& operator=(const SharedArena&) = delete;
 
-  // Aligned to 64 bytes; null: no room.
+  // Aligned to kAlignment; null: no room.
   void* Allocate(size_t bytes);
   bool Owns(const void* block) const;
   // `block` is one that Allocate returned.
