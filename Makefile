@@ -119,7 +119,7 @@ test-gpu: build  ## The GPU path on a GPU in host memory, and on a CUDA there (3
 	@$(PYTEST) tests/gpu $(ARGS)
 	@$(ON_FAKE_CUDA) $(PYTEST) tests/gpu $(ARGS)
 
-test-mutations: build  ## Faults of one line in the GPU path, each of which a test must find (5 minutes; ARGS=--engine)
+test-mutations: build  ## Faults of one line in the GPU path, each of which a test must find (5 minutes; ARGS="--engine --ops")
 	@$(BIN)/python -m tests.gpu.mutations $(ARGS)
 
 # Newer than what the tests of the GPU path depend on, the whole engine, when they have passed since that changed.

@@ -6,21 +6,22 @@ A hang here is a deadlock on hardware; the fake GPU then ends the process after 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from tests.fake_gpu.gpu import left_clean
+from tests.fake_gpu.gpu import count, left_clean
 from tests.gpu.bucket_job import ALIVE, Job, assert_equal_bits, assert_sums
-from tests.gpu.gpu_steps import check, gradients, steps, sums
+from tests.gpu.gpu_steps import TWO_NODES, check, gradients, steps, sums
 from tests.support.layouts import hosts
 
 MODES = {"sync": {"SYNC": "1"}, "queues": {"QUEUES": "8"}, "both": {"SYNC": "1", "QUEUES": "8"}}
 
 
 @pytest.fixture(autouse=True, params=MODES)
-def mode(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+def mode(request: pytest.FixtureRequest) -> Iterator[None]:
     with left_clean(ALIVE, DEVICES="4", DELAY_US="300", **MODES[request.param]):
-        yield MODES[request.param]
+        yield
 
 
 @pytest.mark.parametrize("layout", [hosts(4), hosts(2, 1)], ids=["4", "2+1"])
@@ -36,21 +37,37 @@ def test_buckets_by_nccl(layout):
     assert_sums(job, job.results())
 
 
-def test_buckets_by_nccl_inside_nodes(mode):
-    if "SYNC" in mode:
-        # A rank of each node allocates for a bucket while a kernel of another one waits for the rest of its node, whose
-        # exchange waits for the other node.
-        pytest.xfail("allocation in a step is a deadlock where it waits for the device")
-    job = Job(hosts(2, 2), "nccl-node", steps=4)
+@pytest.mark.parametrize("in_host_memory", [{}, {0: [2], 3: [0, 7, 9]}], ids=["on GPUs", "some in host memory"])
+def test_buckets_by_nccl_inside_nodes(in_host_memory):
+    """A rank that allocated while a kernel waits for the rest of its node would stop the other node's exchange."""
+    job = Job(hosts(2, 2), "nccl-node", steps=4, in_host_memory=in_host_memory)
     assert_sums(job, job.results())
 
 
-@pytest.mark.parametrize(("stage", "devices"), [("host", [0, 0, 0]), ("nccl", [0, 1, 2])])
-def test_sessions(stage, devices):
+def test_memory_that_was_waited_for_is_there_in_later_steps():
+    job = Job(hosts(2, 2), "nccl-node", steps=2)
+    job.results()
+    before = count("allocate") + count("pin")
+    job.results()
+    in_two_steps = count("allocate") + count("pin") - before
+    replace(job, steps=12).results()
+    assert count("allocate") + count("pin") - before - in_two_steps <= in_two_steps + 8
+
+
+@pytest.mark.parametrize(
+    ("ranks", "stage", "devices"),
+    [
+        (["a"] * 3, "host", [0, 0, 0]),
+        (["a"] * 3, "nccl", [0, 1, 2]),
+        (TWO_NODES, "nccl-node", [0, 1, 2, 3]),
+    ],
+    ids=["host", "nccl", "nccl-node"],
+)
+def test_sessions(ranks, stage, devices):
     """Plans, whose buffers are made while other buckets are on their way."""
-    arrays = gradients(3)
-    expected = [sum_ * 3**3 for sum_ in sums(arrays)]
-    assert steps(["a"] * 3, arrays, stage=stage, device_of_rank=devices, steps=4) == [""] * 3
+    arrays = gradients(len(ranks))
+    expected = [sum_ * len(ranks) ** 3 for sum_ in sums(arrays)]
+    assert steps(ranks, arrays, stage=stage, device_of_rank=devices, steps=4) == [""] * len(ranks)
     check(arrays, expected)
 
 

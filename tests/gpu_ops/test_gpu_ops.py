@@ -14,8 +14,8 @@ SECONDS = 300.0
 
 
 @pytest.fixture(scope="module")
-def libraries(tmp_path_factory):
-    fake, device, call = gpu_ops.build(tmp_path_factory.mktemp("gpu_ops"))
+def libraries():
+    fake, device, call = gpu_ops.build()
     return {"SMDDP_GPU_LIBRARY": str(fake), "FAKE_TF_DEVICE": str(device), "FAKE_XLA_CALL": str(call)}
 
 

@@ -1,6 +1,6 @@
 """Makes each fault of table.py in a copy of the sources and runs the tests that must find it, on the fake CUDA.
 
-    python -m tests.gpu.mutations [--only WORDS] [--engine]
+    python -m tests.gpu.mutations [--only WORDS] [--engine] [--ops]
 
 The copy is build/mutations. Prints a row for each; fails when a fault was not found.
 """
@@ -15,12 +15,14 @@ import sys
 import time
 from pathlib import Path
 
-from tests.gpu.mutations.table import MUTATIONS, Mutation
+from tests.gpu.mutations.table import MUTATIONS, OPS, Mutation
 
 ROOT = Path(__file__).resolve().parents[3]
 COPY = ROOT / "build" / "mutations"
 BUILT = ("smddp_tf/*.so", "smddp_tf/_build_info.py", "tests/*.so")
 SECONDS = 1200  # of a build, or of a test that hangs
+# What is built in the copy, by Mutation.builds.
+TARGETS = {"engine": "smddp_core _smddp_test_core", "ops": "smddp_tf_ops smddp_tf_xla"}
 NO_TESTS_RAN = (2, 3, 4, 5)  # pytest: interrupted, internal error, usage, nothing collected
 
 
@@ -37,7 +39,7 @@ def copy_sources() -> None:
 
 def run(*command: str, **environment: str) -> tuple[int, str]:
     """Of a command in the copy: the exit status, and the last line that it wrote."""
-    variables = {**os.environ, "PYTHONPATH": str(COPY), "FAKE_GPU_INTERFACE": "cuda", **environment}
+    variables = {**os.environ, "PYTHONPATH": str(COPY), **environment}
     try:
         done = subprocess.run(
             command, cwd=COPY, env=variables, capture_output=True, text=True, timeout=SECONDS, check=False
@@ -51,17 +53,18 @@ def run(*command: str, **environment: str) -> tuple[int, str]:
     return done.returncode, lines[-1] if lines else ""
 
 
-def build_engine() -> None:
+def build(what: str) -> None:
     status, words = run(
         sys.executable, "setup.py", "-q", "build_ext", "--inplace",
-        SMDDP_BUILD_TARGETS="smddp_core _smddp_test_core", SMDDP_CUDA="off",
+        SMDDP_BUILD_TARGETS=TARGETS[what], SMDDP_CUDA="off",
     )  # fmt: skip
     if status != 0:
-        raise RuntimeError(f"the engine cannot be built: {words}")
+        raise RuntimeError(f"{TARGETS[what]} cannot be built: {words}")
 
 
 def test(name: str) -> tuple[int, str]:
-    return run(sys.executable, "-m", "pytest", "-x", "-q", f"tests/gpu/{name}")
+    interface = "" if name == OPS else "cuda"  # TensorFlow's device needs more of the fake GPU
+    return run(sys.executable, "-m", "pytest", "-x", "-q", f"tests/{name}", FAKE_GPU_INTERFACE=interface)
 
 
 def found(mutation: Mutation) -> tuple[bool, str]:
@@ -72,8 +75,8 @@ def found(mutation: Mutation) -> tuple[bool, str]:
         return False, f"{text.count(mutation.old)} places instead of one in {mutation.file}: mend table.py"
     file.write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
     try:
-        if mutation.builds_engine:
-            build_engine()
+        if mutation.builds:
+            build(mutation.builds)
         status, words = test(mutation.test)
     except RuntimeError as error:
         return False, str(error)
@@ -86,11 +89,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gpu.mutations", description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="those in whose description these words are")
     parser.add_argument("--engine", action="store_true", help="also those for which the engine is built (minutes)")
+    parser.add_argument("--ops", action="store_true", help="also those for which TensorFlow's ops are built (longer)")
     options = parser.parse_args()
     copy_sources()
-    chosen = [each for each in MUTATIONS if options.only in each.what and (options.engine or not each.builds_engine)]
-    if any(each.builds_engine for each in chosen):
-        build_engine()
+    asked = {"", *(what for what in TARGETS if getattr(options, what))}
+    chosen = [each for each in MUTATIONS if options.only in each.what and each.builds in asked]
+    for what in sorted({each.builds for each in chosen} - {""}):
+        build(what)
     for name in sorted({each.test for each in chosen}):
         status, words = test(name)
         if status != 0:

@@ -1,21 +1,25 @@
-"""Faults of one line in the GPU path, each of which a test must find."""
+"""Faults of one line in the GPU path and in TensorFlow's ops for it, each of which a test must find."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-ADAPTER, BUCKETS, PROCESSES = "test_cuda_adapter.py", "test_buckets.py", "test_processes.py"
+ADAPTER, BUCKETS, PROCESSES = "gpu/test_cuda_adapter.py", "gpu/test_buckets.py", "gpu/test_processes.py"
+MODES, OPS = "gpu/test_device_modes.py", "gpu_ops/test_gpu_ops.py"
 
 
 class Mutation(NamedTuple):
-    """In `file` the text `old`, which is there once, becomes `new`; `test` is a file of tests/gpu."""
+    """In `file` the text `old`, which is there once, becomes `new`; `test` is a file below tests.
+
+    `builds`: "engine" or "ops" where that library is built from `file`, not by the tests themselves.
+    """
 
     what: str
     file: str
     old: str
     new: str
     test: str
-    builds_engine: bool = False
+    builds: str = ""
 
 
 def _without_context(name: str, call: str, test: str = ADAPTER) -> Mutation:
@@ -30,6 +34,14 @@ _LOAD, _STORE = "ld.global.v4.u32 {%0, %1, %2, %3}", "{%1, %2, %3, %4}"
 _RESTORE = "CudaDevice::Current::~Current() {\n  if (before_ != context_) driver_.cuCtxSetCurrent(before_);\n}"
 _HAND_BACK = "    SMDDP_RETURN_IF_ERROR(tensors_.HandBack());\n"
 _WAITS = "    if (!ended) return Progress::kWaiting;\n"
+
+_OPS = "tf_ops/ops"
+_TENSORS = f"{_OPS}/device_tensors.cc"
+
+
+def _of_ops(what: str, file: str, old: str, new: str) -> Mutation:
+    return Mutation(what, file, old, new, OPS, "ops")
+
 
 MUTATIONS = (
     # --- The adapter to CUDA ---
@@ -117,6 +129,43 @@ MUTATIONS = (
         ADAPTER,
     ),
     # --- The engine ---
-    Mutation("gradients are handed back too early", _METHOD, _WAITS + "", _HAND_BACK + _WAITS, PROCESSES, True),
-    Mutation("gradients are never handed back", _METHOD, _HAND_BACK, "", BUCKETS, True),
+    Mutation("gradients are handed back too early", _METHOD, _WAITS + "", _HAND_BACK + _WAITS, PROCESSES, "engine"),
+    Mutation("gradients are never handed back", _METHOD, _HAND_BACK, "", BUCKETS, "engine"),
+    Mutation(
+        "memory is allocated while calls of NCCL wait for other ranks",
+        "tf_ops/collectives/device/device_context.h",
+        "method_ != DeviceMethod::kNode || !calls_ ? true : calls_->Idle()",
+        "true",
+        MODES,
+        "engine",
+    ),
+    # --- TensorFlow's ops, and XLA's call ---
+    _of_ops(
+        "TensorFlow's work is marked on another stream", _TENSORS, "tensor.input, stream)", "tensor.input, nullptr)"
+    ),
+    _of_ops(
+        "tensors on a GPU are taken for tensors in host memory",
+        _TENSORS,
+        "if (tensors->empty() || !IsOnDevice(context, 0)) return Status::Ok();",
+        "return Status::Ok();",
+    ),
+    _of_ops(
+        "tensors that a kernel asked for in host memory are taken for tensors on the GPU",
+        _TENSORS,
+        "context->input_memory_type(index) == tensorflow::DEVICE_MEMORY",
+        "true",
+    ),
+    _of_ops("a GPU of another maker is used", _TENSORS, " || device->IsPluggableDevice()", ""),
+    _of_ops(
+        "large results are in host memory",
+        f"{_OPS}/tensor_adapter.cc",
+        "input.TotalBytes() >= kLargeResultBytes && !IsOnDevice(context, index)",
+        "input.TotalBytes() >= kLargeResultBytes",
+    ),
+    _of_ops(
+        "XLA's call returns before its stream waits for the results",
+        f"{_OPS}/xla/custom_call.cc",
+        "  return Wait([&](DoneCallback done) { Start(std::move(call), std::move(done)); });",
+        "  Start(std::move(call), [](const Status&) {});\n  return Status::Ok();",
+    ),
 )

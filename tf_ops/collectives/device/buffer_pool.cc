@@ -37,37 +37,29 @@ void BufferLease::GiveBack(PooledEventPtr until) {
   block_ = nullptr;
 }
 
-BufferPool::BufferPool(Device& device, Kind kind) : device_(device), kind_(kind) {}
+BufferPool::BufferPool(Device& device, Kind kind, MayAllocate may_allocate)
+    : device_(device), kind_(kind), may_allocate_(std::move(may_allocate)) {}
 
 BufferPool::~BufferPool() {
   if (leaked_) return;
   for (const auto& block : blocks_) {
-    if (kind_ == Kind::kDevice) {
-      device_.Free(block->data);
-    } else {
-      device_.FreePinned(block->data);
-    }
+    kind_ == Kind::kDevice ? device_.Free(block->data) : device_.FreePinned(block->data);
   }
 }
 
-Result<BufferLease> BufferPool::Take(size_t bytes, DeviceStream stream) {
-  Block* block = Fitting(bytes, /*for_host=*/false);
+Result<bool> BufferPool::Take(BufferLease* lease, size_t bytes, std::optional<DeviceStream> stream) {
+  if (lease->held()) return true;
+  Block* block = lease->refused_ ? nullptr : Fitting(bytes, /*for_host=*/!stream);
   if (block == nullptr) {
-    SMDDP_ASSIGN_OR_RETURN(block, Add(bytes));
-  } else if (block->until != nullptr) {
-    SMDDP_RETURN_IF_ERROR(block->until->MakeWait(stream));
-    block->until = nullptr;
-  }
-  return BufferLease(this, block);
-}
-
-Result<BufferLease> BufferPool::TakeForHost(size_t bytes) {
-  Block* block = Fitting(bytes, /*for_host=*/true);
-  if (block == nullptr) {
+    SMDDP_ASSIGN_OR_RETURN(const bool may, may_allocate_());
+    lease->refused_ = !may;
+    if (!may) return false;
     SMDDP_ASSIGN_OR_RETURN(block, Add(bytes));
   }
+  *lease = BufferLease(this, block);
+  if (stream && block->until != nullptr) SMDDP_RETURN_IF_ERROR(block->until->MakeWait(*stream));
   block->until = nullptr;
-  return BufferLease(this, block);
+  return true;
 }
 
 // The smallest block that is large enough; among equal sizes the one that has been free for longest.

@@ -54,10 +54,9 @@ void DeviceContext::KeepMemory() {
 }
 
 Status DeviceContext::Join(const Group& members, const std::string& id, DeviceGroupLibrary& groups) {
-  Result<std::unique_ptr<DeviceGroup>> group =
-      groups.Join(id, members.size(), members.position_of(fabric_.topology.rank()), device_);
-  SMDDP_RETURN_IF_ERROR(group.status());
-  calls_ = std::make_unique<GroupCalls>(fabric_, members, std::move(*group), events_, streams_.reduce());
+  const int me = members.position_of(fabric_.topology.rank());
+  SMDDP_ASSIGN_OR_RETURN(auto group, groups.Join(id, members.size(), me, device_));
+  calls_ = std::make_unique<GroupCalls>(fabric_, members, std::move(group), events_, streams_.reduce());
   return Status::Ok();
 }
 

@@ -25,8 +25,8 @@ class DeviceContext {
         device_(device),
         streams_(device),
         events_(device),
-        device_buffers_(device, BufferPool::Kind::kDevice),
-        pinned_buffers_(device, BufferPool::Kind::kPinned) {}
+        device_buffers_(device, BufferPool::Kind::kDevice, [this] { return MayAllocate(); }),
+        pinned_buffers_(device, BufferPool::Kind::kPinned, [this] { return MayAllocate(); }) {}
   // Waits for the context's own streams.
   ~DeviceContext();
   DeviceContext(const DeviceContext&) = delete;
@@ -42,6 +42,9 @@ class DeviceContext {
   Status Join(const Group& members, const std::string& id, DeviceGroupLibrary& groups);
   // How calls are reduced from now on; kHost at first. Joined before: the group that kNode or kAll need.
   void Use(DeviceMethod method) { method_ = method; }
+  // May memory be allocated, which may wait for all work of the GPU? Not while a call of kNode runs there: it may wait
+  // for ranks of this node that wait for other nodes, and those for what this thread sends.
+  Result<bool> MayAllocate() const { return method_ != DeviceMethod::kNode || !calls_ ? true : calls_->Idle(); }
   // Are tasks under way? GPU completion does not ring the doorbell, so the engine must poll.
   bool busy() const { return tasks_ > 0; }
   // Keeps the memory until the process ends: MPI may write into it.

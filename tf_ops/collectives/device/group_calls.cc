@@ -17,19 +17,16 @@ Status GroupCalls::Submit(Key key, const GroupCall& call, PooledEventPtr after) 
 
 Result<PooledEventPtr> GroupCalls::Made(Key key) {
   SMDDP_RETURN_IF_ERROR(Step());
-  const auto at = made_.find(key);
-  if (at == made_.end()) return PooledEventPtr();
-  PooledEventPtr made = std::move(at->second);
-  made_.erase(at);
-  return made;
+  auto made = made_.extract(key);
+  return made ? std::move(made.mapped()) : PooledEventPtr();
 }
 
 Status GroupCalls::Step() {
   if (!launching_.empty()) {
     SMDDP_ASSIGN_OR_RETURN(const bool launched, Reported(group_->Ready()));
     if (!launched) return Status::Ok();
-    SMDDP_ASSIGN_OR_RETURN(const PooledEventPtr event, events_.Mark(stream_));
-    for (const Key key : launching_) made_[key] = event;
+    SMDDP_ASSIGN_OR_RETURN(last_, events_.Mark(stream_));
+    for (const Key key : launching_) made_[key] = last_;
     launching_.clear();
     order_.Finish();
   }

@@ -30,6 +30,11 @@ class GroupCalls {
   Status Submit(Key key, const GroupCall& call, PooledEventPtr after);
   // What marks the call on the stream; null: it has not been made. Poll until it is there.
   Result<PooledEventPtr> Made(Key key);
+  // Does none of the calls run on the GPU?
+  Result<bool> Idle() const {
+    if (!launching_.empty()) return false;
+    return last_ == nullptr ? true : last_->Passed();
+  }
   // False: it has failed, and is not reported yet.
   Result<bool> Healthy();
   // The same from time to time.
@@ -53,6 +58,7 @@ class GroupCalls {
   std::map<Key, Waiting> waiting_;
   std::vector<Key> launching_;  // NCCL has not put them on the stream
   std::map<Key, PooledEventPtr> made_;
+  PooledEventPtr last_;  // marks the last call on the stream
   int64_t checked_ns_ = 0, lost_ns_ = 0;
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "collectives/rail/quantised_exchange.h"
 #include "core/process/log.h"
 
 namespace smddp {
@@ -142,8 +141,6 @@ TaskPtr DevicePaths::BeginBucket(const std::string& plan, const AllreduceAlgorit
   if (*context == nullptr) return HierarchicalAllreduce(fabric_, rail, call);
   const auto at = states_.find(plan);
   DeviceCall device = {call, {}, /*through_host=*/at == states_.end() || at->second != State::kDevice};
-  // NCCL has no sums in 8 bits; with kNode they are the rail's.
-  device.through_host |= &rail == &QuantisedExchange() && (*context)->method() == DeviceMethod::kAll;
   for (const TensorRef& tensor : tensors) {
     if (tensor.elements() > 0) device.works.push_back(tensor.device);  // as in the view: no empty tensors
   }

@@ -60,6 +60,9 @@ class DevicePaths : public Component, public VerdictReader {
   TaskPtr BeginBucket(const std::string& plan, const AllreduceAlgorithm& rail, const FusedCall& call,
                       const std::vector<TensorRef>& tensors);
 
+  // May memory of the GPU be allocated now, pinned memory too (DeviceContext::MayAllocate)?
+  Result<bool> MayAllocate() const { return context_ == nullptr ? true : context_->MayAllocate(); }
+
   void OnVerdict(const Verdict& verdict) override;
   void Step() override;
   void OnFailure(const Status&) override { End(/*failed=*/true); }

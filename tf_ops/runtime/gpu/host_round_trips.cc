@@ -15,8 +15,8 @@ size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kA
 
 // Ownership: shared with the requests under way.
 struct HostRoundTrips::Gpu {
-  Gpu(Device& device, DeviceStream stream)
-      : device(device), stream(stream), events(device), pinned(device, BufferPool::Kind::kPinned) {}
+  Gpu(Device& device, DeviceStream stream, const BufferPool::MayAllocate& may_allocate)
+      : device(device), stream(stream), events(device), pinned(device, BufferPool::Kind::kPinned, may_allocate) {}
   ~Gpu() { device.DestroyStream(stream); }
 
   Device& device;
@@ -28,7 +28,7 @@ struct HostRoundTrips::Gpu {
 Result<std::shared_ptr<HostRoundTrips::Gpu>> HostRoundTrips::Of(Device& device) {
   if (gpu_ == nullptr) {
     SMDDP_ASSIGN_OR_RETURN(const DeviceStream stream, device.MakeStream());
-    gpu_ = std::make_shared<Gpu>(device, stream);
+    gpu_ = std::make_shared<Gpu>(device, stream, may_allocate_);
   }
   if (&gpu_->device == &device) return gpu_;
   return Status(Reason::kBadArgument,
@@ -46,20 +46,28 @@ class HostRoundTrips::Copies {
  public:
   Copies(std::shared_ptr<Gpu> gpu, Tensors what) : gpu_(std::move(gpu)), what_(std::move(what)) {}
 
-  Status Down() {
-    SMDDP_RETURN_IF_ERROR(FindPlaces());
-    for (size_t i = 0; i < host_.size(); ++i) {
-      const TensorRef& tensor = what_.tensors[i];
+  // Has everything come to the host? Poll: the copies begin when there is memory for them.
+  Result<bool> Down() {
+    if (down_ != nullptr) return down_->Passed();
+    size_t bytes = 0;
+    for (size_t i = 0; i < what_.tensors.size(); ++i) bytes += Room(i);
+    SMDDP_ASSIGN_OR_RETURN(const bool taken, gpu_->pinned.Take(&memory_, bytes, std::nullopt));
+    if (!taken) return false;
+    std::byte* place = memory_.data();
+    for (size_t i = 0; i < what_.tensors.size(); place += Room(i++)) {
+      TensorRef tensor = what_.tensors[i];
       SMDDP_RETURN_IF_ERROR(tensor.device->MakeWait(gpu_->stream));
-      if (tensor.bytes() == 0) continue;
-      SMDDP_RETURN_IF_ERROR(Copy(const_cast<void*>(host_[i].input), tensor.input, tensor.bytes()));
+      if (tensor.bytes() > 0) SMDDP_RETURN_IF_ERROR(Copy(place, tensor.input, tensor.bytes()));
+      tensor.device = nullptr;
+      tensor.input = place;
+      tensor.output = place + (in_place(i) ? 0 : Aligned(tensor.bytes()));
+      host_.push_back(std::move(tensor));
     }
     SMDDP_ASSIGN_OR_RETURN(down_, gpu_->events.Mark(gpu_->stream));
-    return Status::Ok();
+    return false;
   }
-  const PooledEventPtr& down() const { return down_; }
   const std::vector<TensorRef>& host() const { return host_; }
-  // Call it once down() has passed: copies the results and ends the request.
+  // Call it once everything has come: copies the results and ends the request.
   Status Up(const Status& reduced) {
     if (!reduced.ok()) {
       memory_.GiveBack(down_);
@@ -80,20 +88,6 @@ class HostRoundTrips::Copies {
   bool in_place(size_t i) const { return what_.result_bytes[i] == what_.tensors[i].bytes(); }
   size_t Room(size_t i) const {
     return Aligned(what_.tensors[i].bytes()) + (in_place(i) ? 0 : Aligned(what_.result_bytes[i]));
-  }
-  Status FindPlaces() {
-    size_t bytes = 0;
-    for (size_t i = 0; i < what_.tensors.size(); ++i) bytes += Room(i);
-    SMDDP_ASSIGN_OR_RETURN(memory_, gpu_->pinned.TakeForHost(bytes));
-    std::byte* place = memory_.data();
-    for (size_t i = 0; i < what_.tensors.size(); place += Room(i++)) {
-      TensorRef tensor = what_.tensors[i];
-      tensor.device = nullptr;
-      tensor.input = place;
-      tensor.output = place + (in_place(i) ? 0 : Aligned(tensor.bytes()));
-      host_.push_back(std::move(tensor));
-    }
-    return Status::Ok();
   }
   Status Copy(void* to, const void* from, size_t bytes) { return gpu_->device.Copy(to, from, bytes, gpu_->stream); }
 
@@ -121,11 +115,11 @@ void HostRoundTrips::Begin(const std::string& name, Tensors what, OnHost on_host
   Result<std::shared_ptr<Gpu>> gpu = Of(what.tensors.front().device->device());
   if (!gpu.ok()) return done(gpu.status());
   const auto copies = std::make_shared<Copies>(std::move(*gpu), std::move(what));
-  const Status down = copies->Down();
-  if (!down.ok()) return done(down);
+  const Result<bool> down = copies->Down();
+  if (!down.ok()) return done(down.status());
 
   RunningTask running;
-  running.task = Until("copying from the GPU", [event = copies->down()] { return event->Passed(); });
+  running.task = Until("copying from the GPU", [copies] { return copies->Down(); });
   running.submitted_ns = now_ns;
   running.name = "'" + name + "', from the GPU";
   running.done = [copies, on_host = std::move(on_host), done](const Status& here) {

@@ -19,7 +19,9 @@ namespace smddp {
 
 class HostRoundTrips : public Component {
  public:
-  explicit HostRoundTrips(ControlBus& bus) : bus_(bus) {}
+  // `may_allocate`: asked before pinned memory is allocated.
+  explicit HostRoundTrips(ControlBus& bus, BufferPool::MayAllocate may_allocate)
+      : bus_(bus), may_allocate_(std::move(may_allocate)) {}
 
   struct Tensors {
     std::vector<TensorRef> tensors;    // all on one GPU
@@ -40,6 +42,7 @@ class HostRoundTrips : public Component {
   Result<std::shared_ptr<Gpu>> Of(Device& device);
 
   ControlBus& bus_;
+  const BufferPool::MayAllocate may_allocate_;
   std::shared_ptr<Gpu> gpu_;         // of all requests so far
   std::multiset<int64_t> begun_ns_;  // of the requests under way
 };

@@ -43,7 +43,7 @@ struct SessionComponents {
       : verifier(parts.fabric(), env.verify),
         requests(parts.fabric(), verifier),
         rounds(parts.fabric().topology.size()),
-        round_trips(engine),
+        round_trips(engine, [this] { return device_paths.MayAllocate(); }),
         coordination(engine, parts.fabric().compute, rounds, FusedBytes(parts.fabric(), env),
                      static_cast<size_t>(env.cache_capacity)),
         named(engine, rounds, requests, coordination),

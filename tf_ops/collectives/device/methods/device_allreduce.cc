@@ -94,10 +94,21 @@ class DeviceAllreduceTask : public Task {
     return Ended();
   }
 
+  // All memory that it needs, before its first call of NCCL. False: there is not all of it yet (BufferPool).
+  Result<bool> Reserve() {
+    const size_t room = (gathers() ? each_ * topology().local_size() : elements()) * SizeOf(view().wire());
+    SMDDP_ASSIGN_OR_RETURN(bool there, context_.device_buffers().Take(&memory_, room, context_.streams().pack()));
+    if (!there) return false;
+    SMDDP_ASSIGN_OR_RETURN(there, tensors_.Reserve());
+    const Range range = Exchanged();
+    if (!there || range.empty()) return there;
+    if (!pinned_copy_) pinned_copy_.emplace(context_, at(range.begin), range.size(), view().wire());
+    return pinned_copy_->Reserve();
+  }
+
   Result<Progress> Start() {
-    const int64_t room = gathers() ? each_ * topology().local_size() : elements();
-    const DeviceStream pack = context_.streams().pack();
-    SMDDP_ASSIGN_OR_RETURN(memory_, context_.device_buffers().Take(room * SizeOf(view().wire()), pack));
+    SMDDP_ASSIGN_OR_RETURN(const bool reserved, Reserve());
+    if (!reserved) return Progress::kWaiting;
     SMDDP_ASSIGN_OR_RETURN(sums_, tensors_.Pack(memory_.data()));
     if (calls_ == nullptr) return Progress::kDone;
     GroupCall call = {GroupCall::Kind::kAllreduce, at(0), at(0), elements(), view().wire()};
@@ -137,7 +148,6 @@ class DeviceAllreduceTask : public Task {
 
   Status BeginExchange(Range range) {
     const DType wire = view().wire();
-    pinned_copy_.emplace(context_, at(range.begin), range.size(), wire);
     SMDDP_RETURN_IF_ERROR(pinned_copy_->Start(*sums_));
     if (method_ == DeviceMethod::kNode) {
       exchange_ = InChunks(context_.fabric(), range.size(), wire, [this](int index, Range chunk) {
@@ -220,7 +230,9 @@ TaskPtr DeviceAllreduce(DeviceContext& context, const AllreduceAlgorithm& rail, 
   bool on_device = false;
   for (const auto& work : call.works) on_device |= work != nullptr;
   DeviceMethod method = call.through_host ? DeviceMethod::kHost : context.method();
-  const bool summed_by_nccl = call.call.op == ReduceOp::kSum && floating && IsFloating(view.wire());
+  // With kNode the sums between nodes are the rail's, and may be rounded.
+  const bool summed_by_nccl = call.call.op == ReduceOp::kSum && floating && IsFloating(view.wire()) &&
+                              (rail.info().exact || method == DeviceMethod::kNode);
   if (!summed_by_nccl) method = DeviceMethod::kHost;
   if ((method == DeviceMethod::kHost && !on_device) || view.elements() == 0) {
     return HierarchicalAllreduce(context.fabric(), rail, call.call);

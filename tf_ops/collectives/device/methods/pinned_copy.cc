@@ -13,7 +13,6 @@ PinnedCopy::PinnedCopy(DeviceContext& context, void* device, int64_t elements, D
 
 Status PinnedCopy::Start(const PooledEvent& there) {
   const DeviceStream down = context_.streams().down();
-  SMDDP_ASSIGN_OR_RETURN(host_, context_.pinned_buffers().Take(Bytes(elements_), down));
   SMDDP_RETURN_IF_ERROR(there.MakeWait(down));
   for (int64_t begin = 0; begin < elements_; begin += each_) {
     const Range range = {begin, std::min(elements_, begin + each_)};

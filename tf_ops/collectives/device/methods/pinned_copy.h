@@ -16,7 +16,9 @@ class PinnedCopy : public ChunkGate {
  public:
   PinnedCopy(DeviceContext& context, void* device, int64_t elements, DType dtype);
 
-  // Starts the copies, after `there`.
+  // Takes the pinned memory. False: there is none yet (BufferPool).
+  Result<bool> Reserve() { return context_.pinned_buffers().Take(&host_, Bytes(elements_), context_.streams().down()); }
+  // Starts the copies, after `there`, into the pinned memory.
   Status Start(const PooledEvent& there);
   std::byte* host() const { return host_.data(); }
   Result<bool> Ready(Range range) override;

@@ -1,7 +1,6 @@
 #include "collectives/device/methods/tensors.h"
 
 #include <cstring>
-#include <functional>
 #include <set>
 
 namespace smddp {
@@ -26,25 +25,27 @@ DeviceTensors::~DeviceTensors() {
   }
 }
 
-void DeviceTensors::ForEachWork(const std::function<void(const PooledEvent&)>& visit) const {
-  std::set<const PooledEvent*> seen;
-  for (const auto& work : works_) {
-    if (work != nullptr && seen.insert(work.get()).second) visit(*work);
+Result<bool> DeviceTensors::Reserve() {
+  const std::vector<Piece>& pieces = view_.pieces();
+  if (works_.size() != pieces.size()) {
+    return Status(Reason::kInternal, "Expected the order of " + std::to_string(pieces.size()) + " pieces; received " +
+                                         std::to_string(works_.size()) + ".");
   }
-}
-
-// Allocates device memory for pieces that lie in host memory.
-Status DeviceTensors::FindHostPieces(std::vector<Piece>* pieces) {
   size_t bytes = 0;
-  for (size_t i = 0; i < pieces->size(); ++i) {
+  host_pieces_.clear();
+  for (size_t i = 0; i < pieces.size(); ++i) {
     if (works_[i] != nullptr) continue;
-    const size_t here = static_cast<size_t>((*pieces)[i].elements) * SizeOf(view_.dtype());
-    host_pieces_.push_back({(*pieces)[i], bytes, here});
+    const size_t here = static_cast<size_t>(pieces[i].elements) * SizeOf(view_.dtype());
+    host_pieces_.push_back({pieces[i], bytes, here});
     bytes += (here + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
   }
-  if (host_pieces_.empty()) return Status::Ok();
-  SMDDP_ASSIGN_OR_RETURN(host_, context_.pinned_buffers().TakeForHost(bytes));
-  SMDDP_ASSIGN_OR_RETURN(scratch_, context_.device_buffers().Take(bytes, context_.streams().pack()));
+  if (host_pieces_.empty()) return true;
+  SMDDP_ASSIGN_OR_RETURN(const bool pinned, context_.pinned_buffers().Take(&host_, bytes, std::nullopt));
+  return pinned ? context_.device_buffers().Take(&scratch_, bytes, context_.streams().pack()) : false;
+}
+
+// Lets the view point to their copies on the device.
+Status DeviceTensors::BringHostPieces(std::vector<Piece>* pieces) {
   auto next = host_pieces_.begin();
   for (size_t i = 0; i < pieces->size(); ++i) {
     if (works_[i] != nullptr) continue;
@@ -60,35 +61,32 @@ Status DeviceTensors::FindHostPieces(std::vector<Piece>* pieces) {
 }
 
 Result<PooledEventPtr> DeviceTensors::Pack(void* into) {
-  if (works_.size() != view_.pieces().size()) {
-    return Status(Reason::kInternal, "Expected the order of " + std::to_string(view_.pieces().size()) +
-                                         " pieces; received " + std::to_string(works_.size()) + ".");
-  }
   begun_ = true;
-  Status waits;
-  ForEachWork([&](const PooledEvent& work) {
-    if (waits.ok()) waits = work.MakeWait(context_.streams().pack());
-  });
-  SMDDP_RETURN_IF_ERROR(context_.While("waiting for gradients", waits));
+  const DeviceStream stream = context_.streams().pack();
+  std::set<const PooledEvent*> waits;
+  for (const auto& work : works_) {
+    if (work == nullptr || !waits.insert(work.get()).second) continue;
+    SMDDP_RETURN_IF_ERROR(context_.While("waiting for gradients", work->MakeWait(stream)));
+  }
   std::vector<Piece> pieces = view_.pieces();
-  SMDDP_RETURN_IF_ERROR(context_.While("copying gradients from host memory", FindHostPieces(&pieces)));
+  SMDDP_RETURN_IF_ERROR(context_.While("copying gradients from host memory", BringHostPieces(&pieces)));
   // The GPU scales floating types only; other types are scaled on their way through host memory.
   const bool scales = IsFloating(view_.dtype());
   all_ = std::make_unique<FusedView>(view_.dtype(), view_.wire(), pieces, scales ? view_.before() : Scaling(),
                                      scales ? view_.after() : Scaling(), view_.compute());
-  SMDDP_RETURN_IF_ERROR(context_.While(
-      "packing gradients", context_.device().Pack(*all_, {0, all_->elements()}, into, context_.streams().pack())));
-  return context_.Mark(context_.streams().pack());
+  SMDDP_RETURN_IF_ERROR(
+      context_.While("packing gradients", context_.device().Pack(*all_, {0, all_->elements()}, into, stream)));
+  return context_.Mark(stream);
 }
 
 // Once for each of the framework's streams.
 Status DeviceTensors::HandBackAfter(const PooledEvent& event) const {
   std::set<DeviceStream> streams;
-  Status handed;
-  ForEachWork([&](const PooledEvent& work) {
-    if (handed.ok() && streams.insert(work.stream()).second) handed = event.MakeWait(work.stream());
-  });
-  return handed;
+  for (const auto& work : works_) {
+    if (work == nullptr || !streams.insert(work->stream()).second) continue;
+    SMDDP_RETURN_IF_ERROR(event.MakeWait(work->stream()));
+  }
+  return Status::Ok();
 }
 
 Result<PooledEventPtr> DeviceTensors::Unpack(const void* from, const PooledEvent& sums) {

@@ -19,7 +19,10 @@ class DeviceTensors {
   DeviceTensors(const DeviceTensors&) = delete;
   DeviceTensors& operator=(const DeviceTensors&) = delete;
 
-  // Packs all of the bucket, after the framework's work. `into` was allocated for the packing stream.
+  // Takes the memory for pieces in host memory. False: there is none yet (BufferPool).
+  Result<bool> Reserve();
+  // When it is reserved: packs all of the bucket, after the framework's work. `into` was allocated for the packing
+  // stream.
   Result<PooledEventPtr> Pack(void* into);
   // Unpacks the bucket after `sums`. Returns the event that marks it.
   Result<PooledEventPtr> Unpack(const void* from, const PooledEvent& sums);
@@ -34,9 +37,8 @@ class DeviceTensors {
     size_t offset, bytes;  // in `host_` and `scratch_`
   };
 
-  Status FindHostPieces(std::vector<Piece>* pieces);
+  Status BringHostPieces(std::vector<Piece>* pieces);
   Status HandBackAfter(const PooledEvent& event) const;
-  void ForEachWork(const std::function<void(const PooledEvent&)>& visit) const;
 
   DeviceContext& context_;
   const FusedView& view_;
