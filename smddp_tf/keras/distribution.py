@@ -29,7 +29,7 @@ def start() -> None:
             keras.distribution.set_distribution(keras.distribution.DataParallel())
 
 
-def _refuse_model_parallel(self: Any, *args: Any, **kwargs: Any) -> None:
+def _refuse_model_parallel(*args: Any, **kwargs: Any) -> None:
     raise NotImplementedError(
         "keras.distribution.ModelParallel is not available on TensorFlow. Use keras.distribution.DataParallel, which "
         "trains on any number of ranks; for tables too large for one rank smddp_tf.keras.layers.DistributedEmbedding."
@@ -49,7 +49,7 @@ if keras.config.backend() == "tensorflow":
 
     needs_keras_3("smddp_tf.keras.distribution")
     patches.replace(patch_table.BACKEND_FUNCTIONS, lambda _: distribution_lib)
-    patches.replace(patch_table.MODEL_PARALLEL, lambda _: _refuse_model_parallel)
+    patches.wrap(patch_table.MODEL_PARALLEL, _refuse_model_parallel)
     current_distribution.keep_through_clear_session()
     inference.install()
     global_means.install()

@@ -1,8 +1,9 @@
 """The changes to Keras's own classes: this file alone assigns to them; `patch_table.py` lists what is changed, and why.
 
-What stands in place of a function of Keras is in the module that needs it, as `make(plain) -> replacement`. That module
-calls `replace`, which looks up Keras's function, checks that it still is what the replacement was written for, and puts
-the replacement there, once. Where Keras has changed, an error or a warning says so, as the row of the table has it.
+The code that runs in place of a function of Keras is in the module that needs it, as `around(plain, *arguments)`, where
+`plain` is Keras's function. That module calls `wrap`, which looks up Keras's function, checks that it still is what the
+code was written for, and puts a wrapper there, once; or `replace`, for what is not a function. Where Keras has changed,
+an error or a warning says so, as the row of the table has it.
 """
 
 from __future__ import annotations
@@ -71,6 +72,27 @@ def replace(patch: Patch, make: Callable[[Any], Any], of: type | None = None) ->
     return True
 
 
+def wrap(patch: Patch, around: Callable[..., Any], of: type | None = None) -> bool:
+    """Replaces a function of Keras by one that returns `around(plain, *arguments)`; does nothing where that is done.
+
+    Args:
+        patch: the row of the table. Of a property the getter is replaced.
+        around: gets Keras's function, None if there is none, and the arguments of the call, `self` among them.
+        of: as for `replace`, like the result and the errors.
+    """
+    return replace(patch, functools.partial(_wrapper, around), of)
+
+
+def _wrapper(around: Callable[..., Any], plain: Any) -> Any:
+    if isinstance(plain, property):
+        return property(_wrapper(around, plain.fget), plain.fset, plain.fdel, plain.__doc__)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return around(plain, *args, **kwargs)
+
+    return call if plain is None else functools.update_wrapper(call, plain)
+
+
 def restore(patches: Iterable[Patch]) -> None:
     """Restores the original attributes, except those that other code has replaced since."""
     chosen = tuple(patches)
@@ -85,8 +107,8 @@ def restore(patches: Iterable[Patch]) -> None:
 
 
 @functools.cache
-def take_over_fit(make: Callable[[Any], Any]) -> None:
-    """Replaces the body of Keras's `fit` by `make(fit)`; does nothing the second time.
+def take_over_fit(around: Callable[..., Any]) -> None:
+    """Replaces the body of Keras's `fit` by a call of `around(fit, *arguments)`; does nothing the second time.
 
     Other libraries replace `fit` too (autologging, tests), with and without `functools.wraps`, and may have taken hold
     of Keras's function before we came. So no attribute is replaced: that function object itself gets another body.
@@ -105,7 +127,7 @@ def take_over_fit(make: Callable[[Any], Any]) -> None:
     plain = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
     plain.__kwdefaults__ = function.__kwdefaults__
     plain.__qualname__ = function.__qualname__
-    trainer._smddp_fit = make(plain)
+    trainer._smddp_fit = _wrapper(around, plain)
     function.__signature__ = inspect.signature(plain)
     function.__defaults__ = function.__kwdefaults__ = None
     function.__code__ = _call_of_ours.__code__

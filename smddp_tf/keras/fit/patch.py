@@ -7,7 +7,6 @@ Only `fit` of a model that reduces gradients, on several ranks, is concerned. Of
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +17,7 @@ from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.fit.forgotten import requests
 from smddp_tf.keras.fit.guard import Guard
-from smddp_tf.keras.fit.plan import IGNORES_SHUFFLE, TrainerPlan, plan_of_fit, preparing
+from smddp_tf.keras.fit.plan import IGNORES_SHUFFLE, TrainerPlan, init_iterator, plan_of_fit
 from smddp_tf.keras.fit.stopping import facts_of, name_learning_rate
 from smddp_tf.keras.optimizer.adopted import follow_distribution
 from smddp_tf.keras.roles import running
@@ -32,28 +31,29 @@ def guard_fit() -> None:
     Raises:
         RuntimeError: This Keras has no such function, or another one.
     """
-    patches.replace(patch_table.EPOCH_ITERATOR, preparing)
-    patches.take_over_fit(_guarding)
+    patches.wrap(patch_table.EPOCH_ITERATOR, init_iterator)
+    patches.take_over_fit(fit)
 
 
-def _guarding(plain_fit: Callable[..., Any]) -> Any:
-    signature = inspect.signature(plain_fit)
+def fit(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Runs Keras's `fit` with a guard where the ranks train together.
 
-    @functools.wraps(plain_fit)
-    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            bound = signature.bind(self, *args, **kwargs)
-        except TypeError:
-            return plain_fit(self, *args, **kwargs)  # says it in its own words
-        if is_initialized() and isinstance(bound.arguments.get("x"), IGNORES_SHUFFLE):
-            bound.arguments.setdefault("shuffle", False)  # Keras's default has no effect there, but gives a warning
-        bound.apply_defaults()
-        if model_reduces(self):
-            refuse_alone("`fit` of a model that reduces gradients over the ranks")
-        follow_distribution(self)
-        return _fit(plain_fit, bound, plan_of_fit(bound.arguments))
-
-    return fit
+    Args:
+        plain: Keras's `fit`.
+        self: the model.
+        args, kwargs: the arguments of `fit`.
+    """
+    try:
+        bound = inspect.signature(plain).bind(self, *args, **kwargs)
+    except TypeError:
+        return plain(self, *args, **kwargs)  # raises its own error
+    if is_initialized() and isinstance(bound.arguments.get("x"), IGNORES_SHUFFLE):
+        bound.arguments.setdefault("shuffle", False)  # Keras's default has no effect there, but gives a warning
+    bound.apply_defaults()
+    if model_reduces(self):
+        refuse_alone("`fit` of a model that reduces gradients over the ranks")
+    follow_distribution(self)
+    return _fit(plain, bound, plan_of_fit(bound.arguments))
 
 
 def _fit(plain_fit: Callable[..., Any], bound: inspect.BoundArguments, plan: TrainerPlan) -> Any:

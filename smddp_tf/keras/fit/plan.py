@@ -8,7 +8,6 @@ optimizer, and a `keras.distribution`, where all ranks read the same global batc
 from __future__ import annotations
 
 import dataclasses
-import functools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -118,24 +117,24 @@ def plan_of_fit(arguments: dict[str, Any]) -> TrainerPlan:
     return _of_own_data(plan) if plan.has_others else plan
 
 
-def preparing(plain_init: Callable[..., None]) -> Any:
-    """For Keras's iterators: a constructor that prepares the data.
+def init_iterator(plain: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
+    """The constructor of Keras's iterators, which also prepares the data.
 
     The first iterator that Keras makes in a call of `fit` or `hvd.evaluate` has the data of that call.
+
+    Args:
+        plain: Keras's constructor.
+        self: the iterator.
+        args, kwargs: the arguments of the constructor.
     """
-
-    @functools.wraps(plain_init)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        awaiting = [plan for plan in running.here.plans[-1:] if plan.awaits_iterator]
-        epochs = 0
-        for plan in awaiting:
-            plan.awaits_iterator, epochs = False, plan.epochs_ahead
-        part = make_iterator(plain_init, self, epochs, *args, **kwargs)
-        data = EpochData(self, part, has_rows=epochs == 0)
-        for plan in awaiting:
-            plan.take_data(data)
-
-    return __init__
+    awaiting = [plan for plan in running.here.plans[-1:] if plan.awaits_iterator]
+    epochs = 0
+    for plan in awaiting:
+        plan.awaits_iterator, epochs = False, plan.epochs_ahead
+    part = make_iterator(plain, self, epochs, *args, **kwargs)
+    data = EpochData(self, part, has_rows=epochs == 0)
+    for plan in awaiting:
+        plan.take_data(data)
 
 
 def plan_of_evaluation(model: keras.Model) -> TrainerPlan:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -53,20 +52,18 @@ def adopt(optimizer: keras.optimizers.Optimizer) -> bool:
 
 def adopt_at_first_step() -> None:
     """Makes `train_on_batch` and user-defined training loops reduce as `fit` does. Later calls do nothing."""
-    patches.replace(patch_table.APPLY, _adopting, of=keras.optimizers.Optimizer)
+    patches.wrap(patch_table.APPLY, _apply, of=keras.optimizers.Optimizer)
 
 
-def _adopting(plain_apply: Callable[..., Any]) -> Any:
-    @functools.wraps(plain_apply)
-    def apply(self: Any, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> Any:
-        own_class = type(self)
-        if not adopt(self):
-            return plain_apply(self, grads, trainable_variables)
-        if own_class.apply is not apply:
-            raise ValueError(
-                f"The optimizer class {own_class.__name__} has an `apply` of its own, so it must reduce before that. "
-                "Call smddp_tf.keras.DistributedOptimizer(optimizer) before its first step, or train with model.fit."
-            )
-        return self.apply(grads, trainable_variables)
-
-    return apply
+def _apply(
+    plain: Callable[..., Any], self: Any, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None
+) -> Any:
+    own_class = type(self)
+    if not adopt(self):
+        return plain(self, grads, trainable_variables)
+    if own_class.apply is not keras.optimizers.Optimizer.apply:
+        raise ValueError(
+            f"The optimizer class {own_class.__name__} has an `apply` of its own, so it must reduce before that. "
+            "Call smddp_tf.keras.DistributedOptimizer(optimizer) before its first step, or train with model.fit."
+        )
+    return self.apply(grads, trainable_variables)

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from smddp_tf import process_sets
 from smddp_tf._native.threads import of_thread
-from smddp_tf.collectives import graph, ops, run_time_values
+from smddp_tf.collectives import emit, graph, ops, run_time_values
 from smddp_tf.collectives.layouts import layout_of
 from smddp_tf.collectives.reduce_op import Average, Sum
 from smddp_tf.collectives.tensor_types import AnyOptimizer, AnyVariable, Gradient
@@ -78,11 +78,11 @@ class ActiveRanks:
 
     def contributing(self, tensor: tf.Tensor) -> tf.Tensor:
         """Returns `tensor`, whose gradient goes to another rank: it is multiplied by this rank's weight."""
-        return _weighted_backward(tensor, self.flag / self._unit)
+        return emit.gradient_times(tensor, self.flag / self._unit)
 
     def receiving(self, tensor: tf.Tensor) -> tf.Tensor:
         """Returns `tensor`, whose gradient comes from all ranks' `contributing`: `masked` will not weight it again."""
-        return _weighted_backward(tensor, tf.math.divide_no_nan(tf.convert_to_tensor(self._unit), self.flag))
+        return emit.gradient_times(tensor, tf.math.divide_no_nan(tf.convert_to_tensor(self._unit), self.flag))
 
     def reduced(
         self,
@@ -203,16 +203,6 @@ def _variable(value: float) -> tf.Variable:
 def _float64(number: tf.Tensor | tf.Variable | float) -> tf.Tensor:
     """Float64 throughout, as a quotient that float32 rounds is an error of 1e-8 in gradients of float64."""
     return tf.cast(number, tf.float64)
-
-
-def _weighted_backward(tensor: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
-    """Returns `tensor`, with its gradient times `weight`."""
-
-    @tf.custom_gradient
-    def through(values: tf.Tensor) -> Any:
-        return tf.identity(values), lambda grad: _times(grad, weight)
-
-    return through(tensor)
 
 
 def _times(tensor: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:

@@ -10,7 +10,6 @@ each loss. A mean to which a step adds one number counts a batch once, so each r
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -90,69 +89,52 @@ def global_batch() -> GlobalBatch | None:
 
 def install() -> None:
     """Lets Keras's losses and means be those of the global batch; does nothing the second time."""
-    patches.replace(patch_table.REDUCED_LOSS, _reduced)
-    patches.replace(patch_table.COMPILED_LOSS, _compiled)
+    patches.wrap(patch_table.REDUCED_LOSS, _reduce_weighted_values)
+    patches.wrap(patch_table.COMPILED_LOSS, _compiled_loss)
     count_rows()
 
 
 def count_rows() -> None:
     """Lets Keras's means count one number by the rows of its batch; does nothing the second time."""
-    patches.replace(patch_table.MEAN, _updated)
+    patches.wrap(patch_table.MEAN, _update_state)
 
 
-def _reduced(plain: Callable[..., Any]) -> Callable[..., Any]:
+def _reduce_weighted_values(
+    plain: Callable[..., Any], values: tf.Tensor, sample_weight: Any = None, mask: Any = None, **options: Any
+) -> Any:
     """Every loss of Keras, compiled or the user's, is computed here from its values per row."""
-
-    @functools.wraps(plain)
-    def reduce_weighted_values(values: tf.Tensor, sample_weight: Any = None, mask: Any = None, **options: Any) -> Any:
-        loss = plain(values, sample_weight, mask, **options)
-        batch, reduction = global_batch(), options.get("reduction", "sum_over_batch_size")
-        if batch is None:
-            return loss
-        weighted = reduction == "mean_with_sample_weight" and sample_weight is not None
-        if reduction == "sum" and running.here.is_compiled_loss and tf.TensorShape(values.shape).rank != 0:
-            factor = batch.factor()
-        elif reduction in _MEANS and (weighted or mask is not None):
-            # Of a mean with a mask the number of values that count.
-            options["reduction"] = "sum"
-            factor = batch.factor(plain(tf.ones_like(values), sample_weight if weighted else None, mask, **options))
-        else:
-            return loss
-        return loss * tf.cast(factor, loss.dtype)
-
-    return reduce_weighted_values
+    loss = plain(values, sample_weight, mask, **options)
+    batch, reduction = global_batch(), options.get("reduction", "sum_over_batch_size")
+    if batch is None:
+        return loss
+    weighted = reduction == "mean_with_sample_weight" and sample_weight is not None
+    if reduction == "sum" and running.here.is_compiled_loss and tf.TensorShape(values.shape).rank != 0:
+        factor = batch.factor()
+    elif reduction in _MEANS and (weighted or mask is not None):
+        # Of a mean with a mask the number of values that count.
+        options["reduction"] = "sum"
+        factor = batch.factor(plain(tf.ones_like(values), sample_weight if weighted else None, mask, **options))
+    else:
+        return loss
+    return loss * tf.cast(factor, loss.dtype)
 
 
-def _compiled(plain: Callable[..., Any]) -> Callable[..., Any]:
+def _compiled_loss(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The loss of `compile`, whose gradient is taken as it is: with no reduction that of the sum over all rows."""
-
-    @functools.wraps(plain)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with running.within(is_compiled_loss=True):
-            loss = plain(self, *args, **kwargs)
-        batch = global_batch()
-        if batch is None or loss is None or loss.shape.rank == 0:
-            return loss
-        factor = tf.cast(batch.factor(), loss.dtype)
-
-        @tf.custom_gradient
-        def through(values: tf.Tensor) -> Any:
-            return tf.identity(values), lambda grad: grad * factor
-
-        return through(loss)
-
-    return call
+    with running.within(is_compiled_loss=True):
+        loss = plain(*args, **kwargs)
+    batch = global_batch()
+    if batch is None or loss is None or loss.shape.rank == 0:
+        return loss
+    return emit.gradient_times(loss, batch.factor())
 
 
-def _updated(plain: Callable[..., Any]) -> Callable[..., Any]:
+def _update_state(
+    plain: Callable[..., Any], self: Any, values: TensorLike, sample_weight: TensorLike | None = None
+) -> None:
     """A mean of numbers, one for each batch."""
-
-    @functools.wraps(plain)
-    def update_state(self: Any, values: TensorLike, sample_weight: TensorLike | None = None) -> None:
-        batch = running.here.batch
-        shape = values.shape if hasattr(values, "shape") else np.shape(values)
-        if batch is not None and sample_weight is None and tf.TensorShape(shape).rank == 0:
-            sample_weight = batch.share()
-        plain(self, values, sample_weight)
-
-    return update_state
+    batch = running.here.batch
+    shape = values.shape if hasattr(values, "shape") else np.shape(values)
+    if batch is not None and sample_weight is None and tf.TensorShape(shape).rank == 0:
+        sample_weight = batch.share()
+    plain(self, values, sample_weight)

@@ -35,9 +35,9 @@ def wrapped_class(
     key = (optimizer_class, tuple(map(_hashable, settings)))
     wrapped = _wrapped_classes.get(key)
     if wrapped is None:
-        wrapped = _subclass(
-            optimizer_class, {**members_for(optimizer_class), _SETTINGS: settings, _ATTACH: staticmethod(attach)}
-        )
+        members = {**members_for(optimizer_class), _WRAPS: optimizer_class, _SETTINGS: settings}
+        wrapped = _subclass(optimizer_class, {**members, _ATTACH: staticmethod(attach)})
+        _register_alias(optimizer_class, wrapped)
         _wrapped_classes[key] = wrapped
     return wrapped
 
@@ -52,18 +52,16 @@ def settings_of_class(optimizer: AnyOptimizer) -> Any:
     return getattr(type(optimizer), _SETTINGS)
 
 
-def _subclass(optimizer_class: type, members: dict[str, Any]) -> type:
-    namespace = {
-        "__qualname__": optimizer_class.__qualname__,
-        "__doc__": optimizer_class.__doc__,
-        _WRAPS: optimizer_class,
-        **members,
-    }
-    # A single base and no slots: instances have the same memory layout, so `__class__` can be assigned.
-    bases = (optimizer_class,)
-    wrapped = types.new_class(optimizer_class.__name__, bases, exec_body=lambda body: body.update(namespace))
-    _register_alias(optimizer_class, wrapped)
-    return wrapped
+def _subclass(base: type, members: dict[str, Any], name: str = "") -> Any:
+    """Returns a subclass with one base and no slots: an instance of `base` can be given it as its `__class__`.
+
+    Args:
+        base: the class.
+        members: what the subclass adds and overrides.
+        name: of the subclass. Defaults to that of `base`.
+    """
+    namespace = {"__qualname__": name or base.__qualname__, "__doc__": base.__doc__, **members}
+    return types.new_class(name or base.__name__, (base,), exec_body=lambda body: body.update(namespace))
 
 
 def _register_alias(optimizer_class: type, wrapped: type) -> None:
@@ -191,15 +189,6 @@ def shown_as_horovods(ours: type, module: str, name: str | None = None) -> Any:
     if not is_aliased("horovod"):
         return ours
     if _SHOWN not in vars(ours):
-        setattr(ours, _SHOWN, _shown_subclass(ours, module, name or ours.__name__))
+        members = {"__module__": module, "__class__": property(lambda self: ours)}
+        setattr(ours, _SHOWN, _subclass(ours, members, name or ours.__name__))
     return getattr(ours, _SHOWN)
-
-
-def _shown_subclass(ours: type, module: str, name: str) -> Any:
-    namespace = {
-        "__module__": module,
-        "__qualname__": name,
-        "__doc__": ours.__doc__,
-        "__class__": property(lambda self: ours),
-    }
-    return types.new_class(name, (ours,), exec_body=lambda body: body.update(namespace))

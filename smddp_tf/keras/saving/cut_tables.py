@@ -6,7 +6,6 @@ one by one, until rank 0 is done. So rank 0 holds one full table and one shard o
 
 from __future__ import annotations
 
-import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -188,103 +187,79 @@ def _counts(count: tf.Tensor) -> tf.Tensor:
 
 def save_whole_tables() -> None:
     """Lets Keras save and load sharded variables: files contain them in full, and only rank 0 writes files."""
-    patches.replace(patch_table.SAVE, _saving_together)
-    patches.replace(patch_table.SAVE_WEIGHTS, _saving_together)
-    patches.replace(patch_table.SAVE_MODEL, _saving_together)
-    patches.replace(patch_table.EXPORT, _exporting)
-    patches.replace(patch_table.SWAP_EMA, _refusing_parts)
-    patches.replace(patch_table.SAVE_SLOTS, _saving_slots)
-    patches.replace(patch_table.LOAD_SLOTS, _loading_slots)
-    patches.replace(patch_table.ADD_SLOT, _adding_slot)
-    patches.replace(patch_table.ADD_ACCUMULATORS, _adding_accumulators)
+    for patch in (patch_table.SAVE, patch_table.SAVE_WEIGHTS, patch_table.SAVE_MODEL):
+        patches.wrap(patch, _save)
+    patches.wrap(patch_table.EXPORT, _export)
+    patches.wrap(patch_table.SWAP_EMA, _set_model)
+    patches.wrap(patch_table.SAVE_SLOTS, _save_own_variables)
+    patches.wrap(patch_table.LOAD_SLOTS, _load_own_variables)
+    patches.wrap(patch_table.ADD_SLOT, _add_variable_from_reference)
+    patches.wrap(patch_table.ADD_ACCUMULATORS, _build)
 
 
-def _saving_together(plain: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(plain)
-    def save(*args: Any, **kwargs: Any) -> Any:
-        model, filepath = list(inspect.signature(plain).bind(*args, **kwargs).arguments.values())[:2]
-        is_cut = isinstance(model, keras.Model) and bool(cut_variables(model))
-        if not isinstance(model, keras.Model) or not saves_together(model) or (is_alone() and not is_cut):
-            return plain(*args, **kwargs)
-        if is_cut and not str(filepath).endswith((".keras", ".weights.h5")):
-            raise ValueError(
-                "What is cut over the ranks (DistributedEmbedding, partition_state) is saved to files ending in .keras "
-                f"or .weights.h5. Received: filepath={filepath!r}."
-            )
-        return together(model, lambda: plain(*args, **kwargs))
-
-    return save
+def _save(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    model, filepath = list(inspect.signature(plain).bind(*args, **kwargs).arguments.values())[:2]
+    is_cut = isinstance(model, keras.Model) and bool(cut_variables(model))
+    if not isinstance(model, keras.Model) or not saves_together(model) or (is_alone() and not is_cut):
+        return plain(*args, **kwargs)
+    if is_cut and not str(filepath).endswith((".keras", ".weights.h5")):
+        raise ValueError(
+            "What is cut over the ranks (DistributedEmbedding, partition_state) is saved to files ending in .keras "
+            f"or .weights.h5. Received: filepath={filepath!r}."
+        )
+    return together(model, lambda: plain(*args, **kwargs))
 
 
-def _exporting(plain: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(plain)
-    def export(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if any(layout_of(variable) is not None for variable in self.variables):
-            raise NotImplementedError(
-                "model.export would keep this rank's part only of tables that are cut over the ranks. Save the model, "
-                f"and export it in one process that has loaded it. Received: a call on rank {rank()}."
-            )
-        if not saves_together(self) or is_alone():
-            return plain(self, *args, **kwargs)
-        return together(self, lambda: plain(self, *args, **kwargs))
-
-    return export
+def _export(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    if any(layout_of(variable) is not None for variable in self.variables):
+        raise NotImplementedError(
+            "model.export would keep this rank's part only of tables that are cut over the ranks. Save the model, "
+            f"and export it in one process that has loaded it. Received: a call on rank {rank()}."
+        )
+    if not saves_together(self) or is_alone():
+        return plain(self, *args, **kwargs)
+    return together(self, lambda: plain(self, *args, **kwargs))
 
 
-def _saving_slots(plain: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(plain)
-    def save_own_variables(self: Any, store: Any) -> None:
-        own: Any = {} if any(map(layout_of, self.variables)) else store
-        plain(self, own)
-        if own is not store:
-            for key, value in own.items():
-                variable = self.variables[int(key)]
-                store[key] = value if layout_of(variable) is None else whole(variable)
-
-    return save_own_variables
+def _save_own_variables(plain: Callable[..., None], self: Any, store: Any) -> None:
+    own: Any = {} if any(map(layout_of, self.variables)) else store
+    plain(self, own)
+    if own is not store:
+        for key, value in own.items():
+            variable = self.variables[int(key)]
+            store[key] = value if layout_of(variable) is None else whole(variable)
 
 
-def _loading_slots(plain: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(plain)
-    def load_own_variables(self: Any, store: Any) -> None:
-        variables, keys = self.variables, list(store.keys())
-        if any(map(layout_of, variables)) and len(keys) == len(variables):
-            store = {key: cut(variables[int(key)], store[key]) for key in keys}
-        plain(self, store)
-
-    return load_own_variables
+def _load_own_variables(plain: Callable[..., None], self: Any, store: Any) -> None:
+    variables, keys = self.variables, list(store.keys())
+    if any(map(layout_of, variables)) and len(keys) == len(variables):
+        store = {key: cut(variables[int(key)], store[key]) for key in keys}
+    plain(self, store)
 
 
-def _adding_slot(plain: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(plain)
-    def add_variable_from_reference(self: Any, reference_variable: AnyVariable, *args: Any, **kwargs: Any) -> Any:
-        slot, layout = plain(self, reference_variable, *args, **kwargs), layout_of(reference_variable)
-        if layout is not None:
-            mark(slot, layout)
-        return slot
-
-    return add_variable_from_reference
+def _add_variable_from_reference(
+    plain: Callable[..., Any], self: Any, reference_variable: AnyVariable, *args: Any, **kwargs: Any
+) -> Any:
+    slot = plain(self, reference_variable, *args, **kwargs)
+    _mark_like(slot, reference_variable)
+    return slot
 
 
-def _adding_accumulators(plain: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(plain)
-    def build(self: Any, var_list: Sequence[AnyVariable]) -> None:
-        plain(self, var_list)
-        for variable, slot in zip(var_list, self._accumulators):
-            if (layout := layout_of(variable)) is not None:
-                mark(slot, layout)
-
-    return build
+def _build(plain: Callable[..., None], self: Any, var_list: Sequence[AnyVariable]) -> None:
+    plain(self, var_list)
+    for variable, slot in zip(var_list, self._accumulators):
+        _mark_like(slot, variable)
 
 
-def _refusing_parts(plain: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(plain)
-    def set_model(self: Any, model: keras.Model) -> None:
-        for shard in _sharded(model):
-            raise NotImplementedError(
-                "SwapEMAWeights would exchange this rank's parts of moving averages, and weights would stay as they "
-                f"are. Received: an optimizer with {shard}. Leave `partition_state` or the callback out."
-            )
-        plain(self, model)
+def _mark_like(slot: AnyVariable, variable: AnyVariable) -> None:
+    if (layout := layout_of(variable)) is not None:
+        mark(slot, layout)
 
-    return set_model
+
+def _set_model(plain: Callable[..., None], self: Any, model: keras.Model) -> None:
+    for shard in _sharded(model):
+        raise NotImplementedError(
+            "SwapEMAWeights would exchange this rank's parts of moving averages, and weights would stay as they "
+            f"are. Received: an optimizer with {shard}. Leave `partition_state` or the callback out."
+        )
+    plain(self, model)
