@@ -15,12 +15,9 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
-
 from smddp_tf._native.threads import of_thread
-from smddp_tf.collectives import ops
-from smddp_tf.collectives.functions import allgather_object
+from smddp_tf.collectives.objects import allgather_object
+from smddp_tf.collectives.rank_facts import facts_of_ranks, numbers_of_ranks
 from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.data.first_epoch import FirstEpoch
 from smddp_tf.keras._backend import keras
@@ -36,6 +33,7 @@ from smddp_tf.keras.optimizer import same_batches
 from smddp_tf.keras.roles.step_hooks import hooks_of
 
 _NAME = "model.fit"  # what users see of these requests when a rank does not come
+_BEGINS = f"{_NAME} (before the first batch)"
 
 
 class Guard:
@@ -87,7 +85,7 @@ class Guard:
     # --- before training ---
 
     def agree(self) -> None:
-        """One exchange of what every rank knows, and everybody's conclusions from it."""
+        """One exchange of what every rank knows, and the conclusions from it."""
         data = self._data_read()
         supply = data.supply(self.model.steps_per_execution)
         facts = {
@@ -95,17 +93,17 @@ class Guard:
             "stopping": self._stopping.asks, "callbacks": self._facts,
         }  # fmt: skip
         self._agreed = True
-        everybody = self._exchange(facts)
-        self._facts = agreed([facts["callbacks"] for facts in everybody])
-        self._check_equal(everybody, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
-        self._check_equal(everybody, "mode", "the same UnevenBatchesCallback, or none,")
+        of_ranks = facts_of_ranks(facts, _BEGINS, "`fit` could not begin, because it failed")
+        self._facts = agreed([facts["callbacks"] for facts in of_ranks])
+        self._check_equal(of_ranks, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
+        self._check_equal(of_ranks, "mode", "the same UnevenBatchesCallback, or none,")
         name_learning_rate(self._plan.callbacks, self._facts.write_rate)
-        self._stopping.agree(facts["stopping"] for facts in everybody)
-        if all(facts["supply"].steps_per_epoch is None for facts in everybody):
-            self._data.begin_fit(everybody[0]["data"])
+        self._stopping.agree(facts["stopping"] for facts in of_ranks)
+        if all(facts["supply"].steps_per_epoch is None for facts in of_ranks):
+            self._data.begin_fit(of_ranks[0]["data"])
         if self._plan.distribution is not None:
             build_by_tracing(self.model, data.dataset)
-        steps = plan_for(self._plan.mode, [facts["supply"] for facts in everybody])
+        steps = plan_for(self._plan.mode, [facts["supply"] for facts in of_ranks])
         self._install_steps(steps)
         if steps is not None:
             self._uneven = UnevenEpochs(self.model, data, supply, steps, self._plan.mode, hooks_of(self.model, "train"))
@@ -121,19 +119,11 @@ class Guard:
         if not self._agreed:
             self._agreed = True
             text = "".join(traceback.format_exception_only(type(error), error)).strip()
-            allgather_object({"error": text}, name=of_thread(f"{_NAME} (before the first batch)"))
+            allgather_object({"error": text}, name=of_thread(_BEGINS))
 
     @staticmethod
-    def _exchange(facts: dict[str, Any]) -> list[dict[str, Any]]:
-        everybody = allgather_object(facts, name=of_thread(f"{_NAME} (before the first batch)"))
-        for other, theirs in enumerate(everybody):
-            if "error" in theirs:
-                raise RuntimeError(f"`fit` could not begin, because it failed on rank {other}: {theirs['error']}")
-        return everybody
-
-    @staticmethod
-    def _check_equal(everybody: Sequence[dict[str, Any]], fact: str, what: str) -> None:
-        values = [facts[fact] for facts in everybody]
+    def _check_equal(of_ranks: Sequence[dict[str, Any]], fact: str, what: str) -> None:
+        values = [facts[fact] for facts in of_ranks]
         if any(value != values[0] for value in values):
             raise ValueError(f"All ranks need {what}. Received: {fact}={values}, by rank.")
 
@@ -181,8 +171,7 @@ class Guard:
 
     def begin_epoch(self, epoch: int) -> None:
         if self._epochs_begun == 0:
-            name = of_thread(f"{_NAME} (which epoch is the first)")
-            epochs = ops.allgather(tf.constant([epoch], tf.int64), name=name).numpy()
+            epochs = numbers_of_ranks([epoch], f"{_NAME} (which epoch is the first)")[:, 0]
             if (epochs != epochs[0]).any():
                 raise ValueError(
                     "All ranks must begin with the same epoch. "
@@ -199,8 +188,7 @@ class Guard:
         """After the user's callbacks, which may have set the learning rate on one rank."""
         self._data.begin_reading()
         if rates := equal_state.rates_of(self.model):
-            name = of_thread(f"{_NAME} (learning rates of an epoch)")
-            of_ranks = ops.allgather(tf.constant([rates], tf.float64), name=name).numpy()
+            of_ranks = numbers_of_ranks(rates, f"{_NAME} (learning rates of an epoch)")
             equal_state.take_rates(self.model, of_ranks, "began")
 
     def _begin_batch(self, batch: int) -> None:
@@ -227,17 +215,17 @@ class Guard:
         self.check_start(goes_on=self.model.steps_per_execution > 1)
         if self._epochs_begun == 1 and self._plan.distribution is None:
             same_batches.warn_if_same()
-        facts = self._stopping.is_requested(), self._first_epoch.bytes_read(), *equal_state.rates_of(self.model)
-        mine = np.array([facts], np.float64)
-        everybody = ops.allgather(tf.constant(mine), name=of_thread(f"{_NAME} (end of an epoch)")).numpy()
-        if everybody[:, 0].any():
+        rates = equal_state.rates_of(self.model)
+        facts = [float(self._stopping.is_requested()), float(self._first_epoch.bytes_read()), *rates]
+        of_ranks = numbers_of_ranks(facts, f"{_NAME} (end of an epoch)")
+        if of_ranks[:, 0].any():
             self.model.stop_training = True
         if (digests := self._data_read().digests) is not None:
             ended = self._plan.mode == JOIN and not self._data_read().steps_per_epoch
             digests.compare(ended and not self.model.stop_training)
         if self._epochs_begun == 1:
-            self._first_epoch.warn_if_all_read_all(everybody[:, 1].tolist())
-        if equal_state.take_rates(self.model, everybody[:, 2:], "ended") or self._facts.set_state:
+            self._first_epoch.warn_if_all_read_all(of_ranks[:, 1].tolist())
+        if equal_state.take_rates(self.model, of_ranks[:, 2:], "ended") or self._facts.set_state:
             equal_state.take_weights(
                 self.model,
                 "The ranks ended an epoch with different weights, because a callback has set the learning rate or "

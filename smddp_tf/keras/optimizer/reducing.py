@@ -112,9 +112,8 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         return _unpickle, (optimizer_class, rebuild.__name__, arguments, reducer_of(self).settings)
 
     def __deepcopy__(self: Any, memo: Any = None) -> Any:
-        rebuild, arguments = optimizer_class.__reduce__(self)
-        reducer = reducer_of(self)
-        return _unpickle(optimizer_class, rebuild.__name__, arguments, reducer.settings, reducer.local)
+        rebuild, arguments = __reduce__(self)
+        return rebuild(*arguments, reducer_of(self).local)
 
     return {
         "__module__": _module_in_saved_files(optimizer_class),

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
-from smddp_tf.collectives.ops import allgather
+from smddp_tf.collectives.rank_facts import numbers_of_ranks
 from smddp_tf.keras.roles import running
 
 # A few values of a few gradients do: one gradient alone may not depend on the data (the bias under a linear loss).
@@ -68,8 +67,7 @@ def warn_if_same() -> None:
     if size() == 1:
         return
     fingerprint = _fingerprint()
-    name = of_thread("model.fit (do the batches differ)")
-    of_ranks = allgather(tf.reshape(fingerprint.value, [1]), name=name).numpy()
+    of_ranks = numbers_of_ranks([int(fingerprint.value)], "model.fit (do the batches differ)")[:, 0]
     fingerprint.value.assign(0)
     if (of_ranks != of_ranks[0]).any() or of_ranks[0] == 0 or fingerprint.has_warned:
         return
