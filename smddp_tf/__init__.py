@@ -22,7 +22,7 @@ from smddp_tf.lifecycle import first_use
 from smddp_tf.process_sets import *
 
 first_use.at_use(compat.install_by_default)
-sys.meta_path.append(Finder(table.MOVED, absent={}, versions={}, distributions={}))  # last: for what lies nowhere else
+sys.meta_path.append(Finder(table.MOVED))  # last: for what lies nowhere else
 
 if TYPE_CHECKING:
     from smddp_tf import compression as compression

@@ -93,10 +93,7 @@ class ProcessSet:
         """
         if not self._in_use():
             return None
-        me, ranks = loader.core().rank(), self.ranks or []
-        if me not in ranks:
-            raise ValueError(_not_a_member(me, self.process_set_id, ranks))
-        return ranks.index(me)
+        return _index_in(self.ranks or [], self.process_set_id)
 
     def included(self) -> bool | None:
         """True when this process is in the set; None while it is not in use."""
@@ -300,10 +297,7 @@ def current_size() -> int:
 
 def current_rank() -> int:
     """Returns this rank's number in the current set; raises ValueError when it is not a member."""
-    me, ranks = loader.core().rank(), ranks_of(current())
-    if me not in ranks:
-        raise ValueError(_not_a_member(me, current(), ranks))
-    return ranks.index(me)
+    return _index_in(ranks_of(current()), current())
 
 
 def ranks_of(process_set_id: int) -> Sequence[int]:
@@ -316,8 +310,12 @@ def ranks_of(process_set_id: int) -> Sequence[int]:
     return sets[process_set_id]
 
 
-def _not_a_member(rank: int, number: int | None, ranks: Sequence[int]) -> str:
-    return (
+def _index_in(ranks: Sequence[int], number: int | None) -> int:
+    """This process's index in `ranks`, those of the process set with that number."""
+    rank = loader.core().rank()
+    if rank in ranks:
+        return ranks.index(rank)
+    raise ValueError(
         f"Rank {rank} is not a member of the provided process set: process set {number} has the ranks {list(ranks)}. "
         "Ask `process_set.included()` first."
     )
