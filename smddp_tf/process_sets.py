@@ -147,7 +147,7 @@ def add_process_set(process_set: ProcessSet | RanksOrComm) -> ProcessSet:
     """
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
-    _add([process_set], at_start=False)
+    add_sets([process_set], at_start=False)
     return process_set
 
 
@@ -321,11 +321,6 @@ def _index_in(ranks: Sequence[int], number: int | None) -> int:
     )
 
 
-def use_at_start(process_sets: Sequence[ProcessSet]) -> None:
-    """For `init`: puts its sets to use. Collective, also where there are none."""
-    _add(process_sets, at_start=True)
-
-
 def forget_all() -> None:
     """For `shutdown`: no set has a number any more but the global one."""
     for process_set in _in_use:
@@ -337,7 +332,13 @@ def forget_all() -> None:
 after_change: list[Callable[[], None]] = []
 
 
-def _add(process_sets: Sequence[ProcessSet], at_start: bool) -> None:
+def add_sets(process_sets: Sequence[ProcessSet], at_start: bool) -> None:
+    """Makes process sets usable. Collective, also where there are none.
+
+    Args:
+        process_sets: the new ones.
+        at_start: whether `init` adds them.
+    """
     for process_set in process_sets:
         if process_set.process_set_id is not None:
             raise ValueError(f"`process_set` is in use already: {process_set}.")

@@ -56,7 +56,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds what the table lists, before the path is searched: an installed package of the same name is not seen.
 
     Attributes:
-        modules: for each module that exists, ours.
+        modules: for each module that exists, those of this package.
         absent: modules that a script may import and that are not available here, each with advice.
         versions: the `__version__` of some modules.
         distributions: names and versions for `importlib.metadata`.

@@ -42,7 +42,7 @@ if keras.config.backend() == "tensorflow":
     from smddp_tf.keras._backend import needs_keras_3
     from smddp_tf.keras.data_parallel import distribution_lib
     from smddp_tf.keras.fit import inference
-    from smddp_tf.keras.optimizer.adopted import adopt_at_first_step
+    from smddp_tf.keras.optimizer.auto_wrap import wrap_at_first_step
     from smddp_tf.keras.optimizer.loss_scaling import reduce_before_finite_check
     from smddp_tf.keras.roles import current_distribution, global_means
     from smddp_tf.keras.sharding.degrees import degree_of
@@ -53,7 +53,7 @@ if keras.config.backend() == "tensorflow":
     current_distribution.keep_through_clear_session()
     inference.install()
     global_means.install()
-    adopt_at_first_step()
+    wrap_at_first_step()
     reduce_before_finite_check()
 
     class DataParallel(keras.distribution.DataParallel):

@@ -15,7 +15,7 @@ from smddp_tf.compression import AnyCompressor, Compression, split
 from smddp_tf.gradients.options import ReduceOptions, check_groups, partition_state_of
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.optimizer.distributed import distribute
-from smddp_tf.keras.saving.whole_files import is_for_fsspec
+from smddp_tf.keras.saving.atomic_files import is_for_fsspec
 from smddp_tf.keras.schedules import Warmup
 
 _LEGACY_ENDINGS = (".h5", ".hdf5")

@@ -31,14 +31,14 @@ class Applied(NamedTuple):
     patch: Patch
     owner: type
     before: Any
-    ours: Any
+    replacement: Any
 
 
 _applied: list[Applied] = []
 
 
 def applied() -> tuple[Applied, ...]:
-    """What is replaced now, in the order in which that was done. `FIT` keeps the function, which has another body."""
+    """Returns the present replacements, in their order. `FIT` keeps the function, which has another body."""
     return tuple(_applied)
 
 
@@ -98,7 +98,7 @@ def restore(patches: Iterable[Patch]) -> None:
     chosen = tuple(patches)
     for one in reversed([one for one in _applied if one.patch in chosen]):
         _applied.remove(one)
-        if vars(one.owner).get(one.patch.attribute) is not one.ours:
+        if vars(one.owner).get(one.patch.attribute) is not one.replacement:
             continue
         if one.before is _ABSENT:
             delattr(one.owner, one.patch.attribute)
@@ -130,11 +130,11 @@ def take_over_fit(around: Callable[..., Any]) -> None:
     trainer._smddp_fit = _wrapper(around, plain)
     function.__signature__ = inspect.signature(plain)
     function.__defaults__ = function.__kwdefaults__ = None
-    function.__code__ = _call_of_ours.__code__
+    function.__code__ = _call_replacement.__code__
     _applied.append(Applied(FIT, trainer, plain, function))
 
 
-def _call_of_ours(self: Any, *args: Any, **kwargs: Any) -> Any:
+def _call_replacement(self: Any, *args: Any, **kwargs: Any) -> Any:
     # Runs with the globals of Keras's module: may use nothing but its arguments.
     return self._smddp_fit(*args, **kwargs)
 
@@ -174,13 +174,13 @@ def _content(cell: types.CellType) -> Any:
 
 
 def _plain(patch: Patch, owner: type) -> Any:
-    """What the patch replaces, or None: a function (of a class method the one inside) or a property."""
+    """Returns the function (of a class method the one inside) or property that the patch replaces, or None."""
     value = vars(owner).get(patch.attribute, getattr(owner, patch.attribute, None))
     return value.__func__ if isinstance(value, classmethod) else value
 
 
 def _difference(patch: Patch, owner: type, plain: object) -> str:
-    """What is not as the patch expects it, or ""."""
+    """Returns the difference from what the patch expects, or ""."""
     where = f"{owner.__name__}.{patch.attribute}"
     if plain is None:
         return "" if patch.kind in ("new", "any") else f"{where} does not exist"
@@ -218,11 +218,11 @@ def _mark_of(replacement: object) -> Any:
     return getattr(getattr(replacement, "fget", replacement), _MARK, None)
 
 
-def _assign(patch: Patch, owner: type, ours: Any) -> None:
-    setattr(getattr(ours, "fget", ours), _MARK, patch.name)
-    ours = classmethod(ours) if patch.kind == "classmethod" else ours
-    _applied.append(Applied(patch, owner, vars(owner).get(patch.attribute, _ABSENT), ours))
-    setattr(owner, patch.attribute, ours)
+def _assign(patch: Patch, owner: type, replacement: Any) -> None:
+    setattr(getattr(replacement, "fget", replacement), _MARK, patch.name)
+    replacement = classmethod(replacement) if patch.kind == "classmethod" else replacement
+    _applied.append(Applied(patch, owner, vars(owner).get(patch.attribute, _ABSENT), replacement))
+    setattr(owner, patch.attribute, replacement)
 
 
 def _say_changed(patch: Patch, found: str) -> None:

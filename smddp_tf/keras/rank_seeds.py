@@ -71,7 +71,7 @@ def folded(seed: tf.Tensor, rank: int) -> tf.Tensor:
 
 
 def _scattered(rank: int) -> int:
-    """31 bits, other ones for each rank, that seem random, so that small seeds of different layers do not meet."""
+    """31 bits, other ones for each rank, that seem random, so that small seeds of different layers stay different."""
     bits = rank
     for factor in (0x45D9F3B, 0x119DE1F3):  # odd, so that no two ranks get the same
         bits = (bits ^ (bits >> 16)) * factor & 0x7FFFFFFF

@@ -14,7 +14,7 @@ from smddp_tf.gradients.local_sources import LocalSources, replaced
 from smddp_tf.gradients.options import ReduceOptions
 from smddp_tf.gradients.reducer import GradientReducer
 from smddp_tf.keras.optimizer import distributed as of_keras
-from smddp_tf.keras.roles.wrapping import shown_as_horovods
+from smddp_tf.keras.roles.wrapping import named_as_horovod
 from smddp_tf.process_sets import ProcessSet, global_process_set
 
 
@@ -56,7 +56,7 @@ def DistributedOptimizer(
     """
     given = dict(locals())
     if isinstance(optimizer, tf.compat.v1.train.Optimizer) and partition_state is None and shard is None:
-        optimizer_class = shown_as_horovods(DistributedV1Optimizer, "horovod.tensorflow", "_DistributedOptimizer")
+        optimizer_class = named_as_horovod(DistributedV1Optimizer, "horovod.tensorflow", "_DistributedOptimizer")
         return optimizer_class(optimizer, use_locking, ReduceOptions.of(given))
     del given["use_locking"]
     return of_keras.DistributedOptimizer(**given)

@@ -196,7 +196,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
 def _identity_of(model: keras.Model) -> str:
     """Returns a hash that is equal for the same training in every process. It has no names: Keras numbers these."""
     weights = [
-        (getattr(layout_of(weight), "whole", tuple(weight.shape)), str(weight.dtype), weight.trainable)
+        (getattr(layout_of(weight), "full_shape", tuple(weight.shape)), str(weight.dtype), weight.trainable)
         for weight in model.weights
     ]
     optimizers = [type(each).__name__ for each in (model.optimizer, innermost(model.optimizer))]

@@ -33,7 +33,7 @@ def data_of(iterator: object) -> EpochData | None:
 
 
 class EpochData:
-    """What one of Keras's iterators reads.
+    """The data of one of Keras's iterators.
 
     Attributes:
         part: this rank's part of global batches; None without a `keras.distribution`.
@@ -64,7 +64,7 @@ class EpochData:
         """Makes the dataset in this order: the rank's part, without autotune, as long as agreed, padded, timed.
 
         Args:
-            supply: what this rank has told the others.
+            supply: this rank's, which the others have.
             steps: what all ranks have agreed on; None: every rank makes the steps that it has data for.
         """
         dataset, by_rows = self._own, steps is not None and steps.by_rows
@@ -108,11 +108,11 @@ class EpochData:
 
     @property
     def digests(self) -> Digests | None:
-        """What compares the ranks' batches, where they must be the same."""
+        """The digests that compare the ranks' batches, where these must be the same."""
         return None if self.part is None else self.part.digests
 
     def supply(self, steps_per_execution: int) -> Supply:
-        """What this rank knows about its data."""
+        """Returns the facts of this rank's data."""
         part = self.part
         batches = self._iterator.data_adapter.num_batches if part is None or part.steps is None else part.steps
         if batches is None:
@@ -146,7 +146,7 @@ class UnevenEpochs:
 
     Attributes:
         function: Keras's train function, traced with the hooks of uneven steps.
-        watched: whether it must be called in the place of that.
+        watched: whether it must be called instead of that.
         end_step: what is called after each of its calls.
     """
 

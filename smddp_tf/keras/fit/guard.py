@@ -1,4 +1,4 @@
-"""What one guarded `fit` does to keep the ranks together: its state, and the two callbacks around the user's.
+"""The guard of one `fit`, which keeps the ranks together: its state, and the two callbacks around the user's.
 
 They
 
@@ -112,7 +112,7 @@ class Guard:
                 self._uneven.end_step = self._stopping.end_batch
             if steps.watched:
                 self._run = self._uneven
-        self.adopt_function()
+        self.intercept_function()
 
     def report(self, error: BaseException) -> None:
         """Tells ranks that wait in `agree` that this one will not come."""
@@ -128,7 +128,7 @@ class Guard:
             raise ValueError(f"All ranks need {what}. Received: {fact}={values}, by rank.")
 
     def _data_read(self) -> EpochData:
-        """What Keras's iterator reads; it is there when the first callback is called."""
+        """Returns the data of Keras's iterator, which exists when the first callback is called."""
         assert self._plan.data is not None
         return self._plan.data
 
@@ -151,8 +151,8 @@ class Guard:
 
     # --- during training ---
 
-    def adopt_function(self) -> None:
-        """Stands between Keras and the train function where that is needed, also after somebody has it made anew."""
+    def intercept_function(self) -> None:
+        """Intercepts the train function where that is needed, also where it was made again."""
         if self._watched() or self._votes_alone():
             self._function = hooks_of(self.model, "train").intercept(self.model, self._run, self._function)
             if self._uneven is not None:
@@ -196,10 +196,10 @@ class Guard:
             digests.begin_batch(batch)
         if batch > 0 or self._epochs_begun > 1:
             self.check_start()
-        self.adopt_function()
+        self.intercept_function()
 
     def check_start(self, goes_on: bool = True) -> None:
-        """After the first batch: there all variables exist, and whoever broadcasts by himself has done so.
+        """After the first batch: there all variables exist, and code of the user's that broadcasts has done so.
 
         Args:
             goes_on: whether another step follows.

@@ -19,7 +19,7 @@ from smddp_tf.keras.fit.forgotten import requests
 from smddp_tf.keras.fit.guard import Guard
 from smddp_tf.keras.fit.plan import IGNORES_SHUFFLE, TrainerPlan, init_iterator, plan_of_fit
 from smddp_tf.keras.fit.stopping import facts_of, name_learning_rate
-from smddp_tf.keras.optimizer.adopted import follow_distribution
+from smddp_tf.keras.optimizer.auto_wrap import follow_distribution
 from smddp_tf.keras.roles import running
 from smddp_tf.keras.roles.current_distribution import refuse_alone
 from smddp_tf.keras.roles.wrapping import model_reduces
@@ -74,7 +74,7 @@ def _fit(plain_fit: Callable[..., Any], bound: inspect.BoundArguments, plan: Tra
 
 
 class CountedEpochs(keras.callbacks.Callback):
-    """In the place of a `Guard`: data of `hvd.data.shard` are distributed again in each epoch, if the steps reduce.
+    """Replaces a `Guard`: data of `hvd.data.shard` are distributed again in each epoch, if the steps reduce.
 
     A `fit` that reduces nothing may be this rank's alone, and changes no numbers.
 
@@ -109,7 +109,7 @@ class CountedEpochs(keras.callbacks.Callback):
             self._look()
 
     def report(self, error: BaseException) -> None:
-        """Nobody waits."""
+        """Does nothing: no rank waits."""
 
     def close(self) -> None:
         """The data go on behind the epochs that were made."""
@@ -125,10 +125,10 @@ class CountedEpochs(keras.callbacks.Callback):
 
 @contextlib.contextmanager
 def _callbacks_around(plan: TrainerPlan, waiting: bool) -> Iterator[None]:
-    """Inside, callbacks of ours stand around the user's in the arguments of a `fit`.
+    """Inside, the arguments of a `fit` have the plan's callbacks around the user's.
 
     Args:
-        waiting: whether ours need each batch to be over, as Keras otherwise finds out when it makes the list itself.
+        waiting: whether these need each batch to be over; Keras asks that only where it makes the list itself.
     """
     if not plan.has_callback_list:
         plan.arguments["callbacks"] = plan.callbacks

@@ -1,4 +1,4 @@
-"""What a `fit` or an `evaluate` does about the ranks: decided once, before Keras begins, and passed on as an argument.
+"""The plan of a `fit` or an `evaluate` for the ranks: made once, before Keras begins, and passed as an argument.
 
 There are two ways to train on several ranks: Horovod's, where each rank brings its own data and the script wraps the
 optimizer, and a `keras.distribution`, where all ranks read the same global batches. They differ in how their
@@ -48,8 +48,8 @@ class TrainerPlan:
         has_others: whether there are other ranks that could train with this one.
         reduces: whether an optimizer of the model reduces over all ranks.
         distribution: the `keras.distribution` that holds; None: Horovod's way.
-        before: callbacks of ours before the user's.
-        after: callbacks of ours after the user's.
+        before: callbacks that this library adds before the user's.
+        after: callbacks that this library adds after the user's.
         throughput: the one that measures; None: nothing does.
         data: what Keras's iterator reads, from when that is made on; set by `take_data`.
         awaits_iterator: whether Keras has not begun yet to make that iterator.

@@ -20,7 +20,7 @@ from smddp_tf.collectives import ops
 from smddp_tf.collectives.reduce_op import Min
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.optimizer.adopted import adopt
+from smddp_tf.keras.optimizer.auto_wrap import wrap_for_distribution
 from smddp_tf.keras.optimizer.pipeline import apply_reduced
 from smddp_tf.keras.optimizer.reducing import attach
 from smddp_tf.keras.roles.wrapping import is_wrapped, reducer_of
@@ -38,7 +38,7 @@ def reduce_before_finite_check() -> None:
 
 def _apply(plain: Callable[..., Any], self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
     """Reduces first, unless an outer optimizer has."""
-    if adopt(self):
+    if wrap_for_distribution(self):
         return self.apply(grads, trainable_variables)
     if not is_wrapped(self.inner_optimizer):
         return plain(self, grads, trainable_variables)

@@ -57,13 +57,13 @@ def note(grads: Sequence[tf.Tensor | tf.IndexedSlices | None]) -> None:
     chosen = sorted({last * i // (_GRADIENTS - 1) for i in range(_GRADIENTS)})
     bits = tf.concat([_sample_bits(usable[index]) for index in chosen], 0)
     # Positions count too, so that the same numbers elsewhere make another sum.
-    places = tf.range(1, tf.size(bits, tf.int64) + 1, dtype=tf.int64)
+    positions = tf.range(1, tf.size(bits, tf.int64) + 1, dtype=tf.int64)
     value = _fingerprint().value
-    value.assign(value * _FACTOR + tf.reduce_sum(bits * places))
+    value.assign(value * _FACTOR + tf.reduce_sum(bits * positions))
 
 
 def warn_if_same() -> None:
-    """Compares the ranks once and begins anew; all ranks must call it. Warns on rank 0, once in a process."""
+    """Compares the ranks, and resets the fingerprint; all ranks must call it. Warns on rank 0, once in a process."""
     if size() == 1:
         return
     fingerprint = _fingerprint()

@@ -13,7 +13,7 @@ from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.roles import running
 
 _ATTRIBUTE = "distribution"  # its name in Keras's global state
-# In the place of Keras's global state, which is kept by thread too: programs set a distribution for a thread.
+# Instead of Keras's global state, which is kept by thread too: programs set a distribution for a thread.
 _of_thread = threading.local()
 
 

@@ -1,11 +1,11 @@
-"""Losses and means of a global batch from those of the ranks' parts: the one place that combines them.
+"""Losses and means of a global batch from those of the ranks' parts: the one module that combines them.
 
 A loss is a quotient: the sum over the rows (weighted, masked) by the number of rows, of rows that count, or by the sum
 of the weights. The ranks average gradients and losses by rows, so each rank multiplies its loss by what makes that mean
 the quotient of the sums over the ranks. For the default reduction that is 1, and nothing travels; else one number for
 each loss. A mean to which a step adds one number counts a batch once, so each rank adds its share of it.
 
-`fit` and `evaluate`, and with them every callback, see the states that steps leave; so nobody else combines losses.
+`fit` and `evaluate`, and with them every callback, see the states that steps leave; so no other code combines losses.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class GlobalBatch:
         return tf.math.divide_no_nan(self._rows, self._rows_of_all[here])
 
     def factor(self, divisor: tf.Tensor | None = None) -> tf.Tensor:
-        """What to multiply this rank's loss by, float64, so that the mean by rows is that of the global batch.
+        """Returns the factor of this rank's loss, float64, with which the mean by rows is that of the global batch.
 
         Args:
             divisor: what the rank's sum was divided by, in any unit that is the same on all ranks; None for sums.

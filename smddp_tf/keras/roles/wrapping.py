@@ -82,7 +82,7 @@ def attach_reducer(optimizer: AnyOptimizer, optimizer_class: type, reducer: obje
     """Gives an optimizer object its wrapped class, which keeps its state, and its `OptimizerReducer`."""
     # Both go past what classes make of `__class__`, and past the tracking by Keras and TensorFlow: the reducer is in no
     # saved file.
-    vars(object)["__class__"].__set__(optimizer, shown_as_horovods(optimizer_class, "horovod._keras"))
+    vars(object)["__class__"].__set__(optimizer, named_as_horovod(optimizer_class, "horovod._keras"))
     object.__setattr__(optimizer, _REDUCER, reducer)
 
 
@@ -152,11 +152,11 @@ def _was_wrapped_itself(optimizer: AnyOptimizer | None) -> bool:
 
 
 def advice(optimizer: object, optimizers: str, family: type | tuple[type, ...], **of_package: str) -> str:
-    """What to do instead of passing `optimizer`, for the mistakes scripts make.
+    """Returns what to do instead of passing `optimizer`, for the mistakes that scripts make.
 
     Args:
         optimizers: where scripts find the right ones, such as "keras.optimizers".
-        family: the class (or classes) of which somebody may have forgotten to make an instance.
+        family: the class (or classes) of which the script may have forgotten to make an instance.
         of_package: for objects of another package, by its name.
     """
     if isinstance(optimizer, str):
@@ -175,20 +175,20 @@ def advice(optimizer: object, optimizers: str, family: type | tuple[type, ...], 
 _SHOWN = "_smddp_shown"  # the attribute of a class that holds the one it is shown as
 
 
-def shown_as_horovods(ours: type, module: str, name: str | None = None) -> Any:
-    """Returns the class that objects of `ours` get: one that names Horovod's module under the alias, else `ours`.
+def named_as_horovod(own_class: type, module: str, name: str | None = None) -> Any:
+    """Returns the class that objects of `own_class` get: under the alias one that names Horovod's module, else itself.
 
     Programs look at `type(optimizer).__module__`, `optimizer.__module__`, `repr(optimizer)` and `str(optimizer)`. Keras
     writes the module and the name of `optimizer.__class__` into files, which stay what they are without the alias.
 
     Args:
-        ours: a class. Its objects' `__class__` stays it.
+        own_class: a class. Its objects' `__class__` stays it.
         module: the module of Horovod.
-        name: the name of the class there. Defaults to that of `ours`.
+        name: the name of the class there. Defaults to that of `own_class`.
     """
     if not is_aliased("horovod"):
-        return ours
-    if _SHOWN not in vars(ours):
-        members = {"__module__": module, "__class__": property(lambda self: ours)}
-        setattr(ours, _SHOWN, _subclass(ours, members, name or ours.__name__))
-    return getattr(ours, _SHOWN)
+        return own_class
+    if _SHOWN not in vars(own_class):
+        members = {"__module__": module, "__class__": property(lambda self: own_class)}
+        setattr(own_class, _SHOWN, _subclass(own_class, members, name or own_class.__name__))
+    return getattr(own_class, _SHOWN)

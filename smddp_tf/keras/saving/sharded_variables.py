@@ -29,12 +29,12 @@ from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.keras.roles.wrapping import optimizers_of, reducer_on
 
 # Seconds that a rank that saves waits for the others to save too.
-MEETING_SECONDS = 300.0
-_PIECE = 1 << 26  # elements that are sent at once
-_NAME = "saving a model with cut variables"
+WAIT_SECONDS = 300.0
+_CHUNK = 1 << 26  # elements that are sent at once
+_NAME = "saving a model with sharded variables"
 
 
-def cut_variables(model: keras.Model, optimizers: Iterable[AnyOptimizer] = ()) -> list[Any]:
+def sharded_variables(model: keras.Model, optimizers: Iterable[AnyOptimizer] = ()) -> list[Any]:
     """Returns the sharded variables of a model and its optimizers, in the same order on all ranks."""
     if LEGACY:
         return []
@@ -45,22 +45,22 @@ def cut_variables(model: keras.Model, optimizers: Iterable[AnyOptimizer] = ()) -
 
 
 def saves_together(model: keras.Model, optimizers: Iterable[AnyOptimizer] = ()) -> bool:
-    """Returns whether all ranks save together: with `partition_state` or `DistributedEmbedding`, cut or not."""
+    """Returns whether all ranks save together: with `partition_state` or `DistributedEmbedding`, sharded or not."""
     if LEGACY or not is_initialized() or size() == 1:
         return False
     reducers = [reducer_on(innermost(each)) for each in (*optimizers_of(model), *optimizers)]
     return (
         any(reducer is not None and reducer.settings.partition_state is not None for reducer in reducers)
         or any(getattr(layer, "saves_together", False) for layer in model._flatten_layers())
-        or bool(cut_variables(model, optimizers))
+        or bool(sharded_variables(model, optimizers))
     )
 
 
-def refuse_cut_tables(model: keras.Model, what: str) -> None:
+def refuse_sharded_variables(model: keras.Model, what: str) -> None:
     """Raises NotImplementedError where `model` or its optimizer has, or will have, sharded variables."""
-    for found in [*(variable.path for variable in cut_variables(model)), *_sharded(model)]:
+    for found in [*(variable.path for variable in sharded_variables(model)), *_sharded(model)]:
         raise NotImplementedError(
-            f"{what} would keep rank 0's part only of variables that are cut over the ranks. Received: a model "
+            f"{what} would keep rank 0's part only of variables that are sharded over the ranks. Received: a model "
             f"with such a variable ({found}). Save by hvd.callbacks.on_rank_zero(keras.callbacks."
             "ModelCheckpoint(...)) and load by hvd.load_model."
         )
@@ -74,16 +74,16 @@ def _sharded(model: keras.Model) -> list[str]:
 
 
 def together(model: keras.Model, save: Callable[[], Any], optimizers: Iterable[AnyOptimizer] = ()) -> Any:
-    """Returns `save()` on rank 0, while the other ranks send it the parts it needs. Every rank must call it.
+    """Returns `save()` on rank 0, while the other ranks send it the shards it needs. Every rank must call it.
 
     Raises:
-        RuntimeError: not all ranks have called it within `MEETING_SECONDS`, or rank 0 could not save.
+        RuntimeError: not all ranks have called it within `WAIT_SECONDS`, or rank 0 could not save.
         ValueError: the ranks' models or optimizers differ.
     """
     if running.here.saved_variables is not None or not saves_together(model, optimizers):
         return save() if not is_initialized() or rank() == 0 else None
-    variables = cut_variables(model, optimizers)
-    _meet(len(variables))
+    variables = sharded_variables(model, optimizers)
+    _wait_for_ranks(len(variables))
     if rank() != 0:
         return _serve(variables)
     problem = "it was interrupted"
@@ -99,7 +99,7 @@ def together(model: keras.Model, save: Callable[[], Any], optimizers: Iterable[A
         broadcast_object((None, problem), 0, name=_NAME)
 
 
-def whole(variable: AnyVariable) -> Any:
+def full_value(variable: AnyVariable) -> Any:
     """Returns the full table of which `variable` is a shard, as a NumPy array; for other variables their value.
 
     Raises:
@@ -110,21 +110,23 @@ def whole(variable: AnyVariable) -> Any:
         return variable.numpy()
     if variables is None:
         raise RuntimeError(
-            f"{variable.path} is cut over {size()} ranks, which must save it together: call `model.save` or "
+            f"{variable.path} is sharded over {size()} ranks, which must save it together: call `model.save` or "
             f"`model.save_weights` on every rank. Received: another way to save, on rank {rank()}."
         )
     broadcast_object(([each is variable for each in variables].index(True), ""), 0, name=_NAME)
     return _gathered(variable, layout)
 
 
-def cut(variable: AnyVariable, table: Any) -> Any:
+def shard_of(variable: AnyVariable, table: Any) -> Any:
     """Returns this rank's shard of a full table, an array or a dataset of h5py; for other variables all of it."""
     layout = layout_of(variable)
     if layout is None:
         return table
-    if tuple(table.shape) != layout.whole:
-        raise ValueError(f"{variable.path}: expected a value of shape {layout.whole}. Received: {tuple(table.shape)}.")
-    return layout.cut(table, rank())
+    if tuple(table.shape) != layout.full_shape:
+        raise ValueError(
+            f"{variable.path}: expected a value of shape {layout.full_shape}. Received: {tuple(table.shape)}."
+        )
+    return layout.shard(table, rank())
 
 
 def _serve(variables: Sequence[Any]) -> None:
@@ -140,23 +142,23 @@ def _serve(variables: Sequence[Any]) -> None:
 
 def _gathered(variable: AnyVariable, layout: Any) -> Any:
     """Returns the full value on rank 0, None elsewhere."""
-    mine = tf.reshape(layout.flat(tf.convert_to_tensor(variable), rank()), [-1])
-    whole = np.empty(layout.whole, mine.dtype.as_numpy_dtype) if rank() == 0 else None
+    shard = tf.reshape(layout.flat(tf.convert_to_tensor(variable), rank()), [-1])
+    table = np.empty(layout.full_shape, shard.dtype.as_numpy_dtype) if rank() == 0 else None
     for other in range(size()):
-        pieces = [mine.numpy()] if rank() == other == 0 else []
-        for begin in range(0, layout.count(other) if other else 0, _PIECE):
-            piece = mine[begin : begin + _PIECE] if rank() == other else mine[:0]
-            to_rank_0 = [int(tf.size(piece))] + [0] * (size() - 1)
-            pieces.append(ops.alltoall(piece, to_rank_0, name=f"{_NAME} (part)")[0].numpy())
-        if whole is not None and pieces:
-            layout.put(whole, other, np.concatenate(pieces))
-    return whole
+        chunks = [shard.numpy()] if rank() == other == 0 else []
+        for begin in range(0, layout.count(other) if other else 0, _CHUNK):
+            chunk = shard[begin : begin + _CHUNK] if rank() == other else shard[:0]
+            to_rank_0 = [int(tf.size(chunk))] + [0] * (size() - 1)
+            chunks.append(ops.alltoall(chunk, to_rank_0, name=f"{_NAME} (shard)")[0].numpy())
+        if table is not None and chunks:
+            layout.put(table, other, np.concatenate(chunks))
+    return table
 
 
-def _meet(count: int) -> None:
-    """Waits until all ranks save a model with `count` sharded variables, for at most `MEETING_SECONDS`."""
+def _wait_for_ranks(count: int) -> None:
+    """Waits until all ranks save a model with `count` sharded variables, for at most `WAIT_SECONDS`."""
     manager = cancellation.CancellationManager()
-    timer = threading.Timer(MEETING_SECONDS, manager.start_cancel)
+    timer = threading.Timer(WAIT_SECONDS, manager.start_cancel)
     timer.daemon = True
     timer.start()
     try:
@@ -166,8 +168,8 @@ def _meet(count: int) -> None:
         if reason_of(error) != "step_given_up" and not manager.is_cancelled:
             raise
         raise RuntimeError(
-            f"Rank {rank()} saves a model whose variables are cut over the ranks, and not all others have come to "
-            f"save it within {MEETING_SECONDS:g} s of one another. Every rank must call `model.save` or "
+            f"Rank {rank()} saves a model whose variables are sharded over the ranks, and not all others have come to "
+            f"save it within {WAIT_SECONDS:g} s of one another. Every rank must call `model.save` or "
             "`model.save_weights`: take it out of `if hvd.rank() == 0`, and wrap ModelCheckpoint by "
             "hvd.callbacks.on_rank_zero on every rank."
         ) from error
@@ -185,7 +187,7 @@ def _counts(count: tf.Tensor) -> tf.Tensor:
     return ops.allgather(count, name=f"{_NAME} (do all ranks save)")
 
 
-def save_whole_tables() -> None:
+def save_full_variables() -> None:
     """Lets Keras save and load sharded variables: files contain them in full, and only rank 0 writes files."""
     for patch in (patch_table.SAVE, patch_table.SAVE_WEIGHTS, patch_table.SAVE_MODEL):
         patches.wrap(patch, _save)
@@ -199,12 +201,12 @@ def save_whole_tables() -> None:
 
 def _save(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     model, filepath = list(inspect.signature(plain).bind(*args, **kwargs).arguments.values())[:2]
-    is_cut = isinstance(model, keras.Model) and bool(cut_variables(model))
-    if not isinstance(model, keras.Model) or not saves_together(model) or (is_alone() and not is_cut):
+    is_sharded = isinstance(model, keras.Model) and bool(sharded_variables(model))
+    if not isinstance(model, keras.Model) or not saves_together(model) or (is_alone() and not is_sharded):
         return plain(*args, **kwargs)
-    if is_cut and not str(filepath).endswith((".keras", ".weights.h5")):
+    if is_sharded and not str(filepath).endswith((".keras", ".weights.h5")):
         raise ValueError(
-            "What is cut over the ranks (DistributedEmbedding, partition_state) is saved to files ending in .keras "
+            "Sharded variables (DistributedEmbedding, partition_state) are saved to files ending in .keras "
             f"or .weights.h5. Received: filepath={filepath!r}."
         )
     return together(model, lambda: plain(*args, **kwargs))
@@ -213,7 +215,7 @@ def _save(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def _export(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     if any(layout_of(variable) is not None for variable in self.variables):
         raise NotImplementedError(
-            "model.export would keep this rank's part only of tables that are cut over the ranks. Save the model, "
+            "model.export would keep this rank's part only of tables that are sharded over the ranks. Save the model, "
             f"and export it in one process that has loaded it. Received: a call on rank {rank()}."
         )
     if not saves_together(self) or is_alone():
@@ -227,13 +229,13 @@ def _save_own_variables(plain: Callable[..., None], self: Any, store: Any) -> No
     if own is not store:
         for key, value in own.items():
             variable = self.variables[int(key)]
-            store[key] = value if layout_of(variable) is None else whole(variable)
+            store[key] = value if layout_of(variable) is None else full_value(variable)
 
 
 def _load_own_variables(plain: Callable[..., None], self: Any, store: Any) -> None:
     variables, keys = self.variables, list(store.keys())
     if any(map(layout_of, variables)) and len(keys) == len(variables):
-        store = {key: cut(variables[int(key)], store[key]) for key in keys}
+        store = {key: shard_of(variables[int(key)], store[key]) for key in keys}
     plain(self, store)
 
 
