@@ -54,9 +54,7 @@ STOPS_OF_BATCH = (
     "keras/fit/guard.py:agree",
     "keras/fit/uneven.py:plan_for",
     "keras/roles/step_hooks.py:installed_in",
-    "keras/fit/epoch_data.py:prepare",
-    "keras/fit/guard.py:begin_epoch",
-    "keras/fit/epoch_data.py:begin_epoch, set_length, __call__",
+    "keras/fit/epoch_data.py:prepare, begin_epoch, set_length, __call__",
     "keras/roles/step_hooks.py:_uneven_step",
 )
 # Functions, and files of functions, that read one fact and hand it back: who or how many the ranks are, a thread's

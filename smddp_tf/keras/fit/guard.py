@@ -18,7 +18,6 @@ from typing import Any
 from smddp_tf._native.threads import of_thread
 from smddp_tf.collectives.objects import allgather_object
 from smddp_tf.collectives.rank_facts import facts_of_ranks, numbers_of_ranks
-from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.data.first_epoch import FirstEpoch
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.uneven_batches import JOIN
@@ -54,9 +53,7 @@ class Guard:
         self.votes_last = self._stopping.asks or any(_waits_for_batches(each) for each in callbacks)
         self._agreed = self._checked_start = False
         self._epochs_begun = 0
-        self._data = EpochsOfFit(plan.arguments["x"])
         self._first_epoch = FirstEpoch(plan.arguments["x"])
-        self._uneven: UnevenEpochs | None = None  # where the ranks may differ
         self._steps = contextlib.ExitStack()  # inside, our steps are installed
         self._function: Any = None
         self._run: Any = self._run_and_vote  # what Keras calls as the train function; one object, to be recognised
@@ -68,6 +65,7 @@ class Guard:
             on_test_begin=lambda logs: hooks_of(model, "test").samples.assign(0.0),
             on_test_end=lambda logs: compare_evaluated(model, data_of(getattr(model, "_eval_epoch_iterator", None))),
         )
+        data = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: self._data.begin_epoch(epoch))
         # Only where it is needed: a callback at the end of each batch makes Keras wait for each batch's metrics.
         end_batch = {"on_train_batch_end": lambda batch, logs: self._stopping.end_batch()} if self.votes_last else {}
         last = keras.callbacks.LambdaCallback(
@@ -76,7 +74,7 @@ class Guard:
             on_train_end=lambda logs: self.end_training(),
             **end_batch,
         )
-        self.first, self.last = [first], [last]
+        self.first, self.last = [first, data], [last]
 
     @property
     def model(self) -> Any:
@@ -86,10 +84,10 @@ class Guard:
 
     def agree(self) -> None:
         """One exchange of what every rank knows, and the conclusions from it."""
-        data = self._data_read()
+        data = self._data
         supply = data.supply(self.model.steps_per_execution)
         facts = {
-            "supply": supply, "data": self._data.numbers(), "epochs": self._plan.epochs, "mode": self._plan.mode,
+            "supply": supply, "data": data.epochs.numbers(), "epochs": self._plan.epochs, "mode": self._plan.mode,
             "stopping": self._stopping.asks, "callbacks": self._facts,
         }  # fmt: skip
         self._agreed = True
@@ -100,18 +98,19 @@ class Guard:
         name_learning_rate(self._plan.callbacks, self._facts.write_rate)
         self._stopping.agree(facts["stopping"] for facts in of_ranks)
         if all(facts["supply"].steps_per_epoch is None for facts in of_ranks):
-            self._data.begin_fit(of_ranks[0]["data"])
+            data.epochs.begin_fit(of_ranks[0]["data"])
         if self._plan.distribution is not None:
             build_by_tracing(self.model, data.dataset)
         steps = plan_for(self._plan.mode, [facts["supply"] for facts in of_ranks])
         self._install_steps(steps)
         if steps is not None:
-            self._uneven = UnevenEpochs(self.model, data, supply, steps, self._plan.mode, hooks_of(self.model, "train"))
-            self._uneven.begin()
+            uneven = UnevenEpochs(self.model, data, supply, steps, self._plan.mode, hooks_of(self.model, "train"))
+            data.uneven = uneven
+            uneven.begin()
             if self._votes_alone():
-                self._uneven.end_step = self._stopping.end_batch
+                uneven.end_step = self._stopping.end_batch
             if steps.watched:
-                self._run = self._uneven
+                self._run = uneven
         self.intercept_function()
 
     def report(self, error: BaseException) -> None:
@@ -127,7 +126,8 @@ class Guard:
         if any(value != values[0] for value in values):
             raise ValueError(f"All ranks need {what}. Received: {fact}={values}, by rank.")
 
-    def _data_read(self) -> EpochData:
+    @property
+    def _data(self) -> EpochData:
         """Returns the data of Keras's iterator, which exists when the first callback is called."""
         assert self._plan.data is not None
         return self._plan.data
@@ -144,10 +144,9 @@ class Guard:
         """Leaves the model as if nothing had been there."""
         hooks_of(self.model, "train").release(self.model, self._run, self._function)
         self._steps.close()
-        self._data.end_fit(self._epochs_begun)
-        # Iterators shall end with `fit`, not when cycles are collected: the longer they live, the longer TensorFlow
-        # takes to end the threads that tune them. The data have one, of padding.
-        self._plan.data = self._uneven = None
+        if self._plan.data is not None:
+            self._plan.data.end_fit()
+            self._plan.data = None
 
     # --- during training ---
 
@@ -155,11 +154,11 @@ class Guard:
         """Intercepts the train function where that is needed, also where it was made again."""
         if self._watched() or self._votes_alone():
             self._function = hooks_of(self.model, "train").intercept(self.model, self._run, self._function)
-            if self._uneven is not None:
-                self._uneven.function = self._function
+            if self._data.uneven is not None:
+                self._data.uneven.function = self._function
 
     def _watched(self) -> bool:
-        return self._uneven is not None and self._uneven.watched
+        return self._data.uneven is not None and self._data.uneven.watched
 
     def _votes_alone(self) -> bool:
         return self._stopping.asks and not self.votes_last
@@ -177,22 +176,18 @@ class Guard:
                     "All ranks must begin with the same epoch. "
                     f"Received: epochs {epochs.tolist()}, by rank. Restore the same backup on all ranks."
                 )
-        self._data.begin_epoch(self._epochs_begun)
-        self._data_read().begin_epoch(epoch)
         self._epochs_begun += 1
         hooks_of(self.model, "train").samples.assign(0.0)
-        if self._uneven is not None:
-            self._uneven.begin_epoch()
 
     def begin_reading(self) -> None:
         """After the user's callbacks, which may have set the learning rate on one rank."""
-        self._data.begin_reading()
+        self._data.epochs.begin_reading()
         if rates := equal_state.rates_of(self.model):
             of_ranks = numbers_of_ranks(rates, f"{_NAME} (learning rates of an epoch)")
             equal_state.take_rates(self.model, of_ranks, "began")
 
     def _begin_batch(self, batch: int) -> None:
-        if (digests := self._data_read().digests) is not None:
+        if (digests := self._data.digests) is not None:
             digests.begin_batch(batch)
         if batch > 0 or self._epochs_begun > 1:
             self.check_start()
@@ -220,8 +215,8 @@ class Guard:
         of_ranks = numbers_of_ranks(facts, f"{_NAME} (end of an epoch)")
         if of_ranks[:, 0].any():
             self.model.stop_training = True
-        if (digests := self._data_read().digests) is not None:
-            ended = self._plan.mode == JOIN and not self._data_read().steps_per_epoch
+        if (digests := self._data.digests) is not None:
+            ended = self._plan.mode == JOIN and not self._data.steps_per_epoch
             digests.compare(ended and not self.model.stop_training)
         if self._epochs_begun == 1:
             self._first_epoch.warn_if_all_read_all(of_ranks[:, 1].tolist())

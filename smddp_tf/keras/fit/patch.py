@@ -95,14 +95,11 @@ class CountedEpochs(keras.callbacks.Callback):
         self.first, self.last = ([self], [reading]) if counts else ([], [])
         self._numbers = data.agreed_numbers()
         self._requests = requests() if counts else 0
-        self._begun = 0
         self._counts = False
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._look()
-        if self._counts:
-            self._data.begin_epoch(self._begun)
-        self._begun += 1
+        self._data.begin_epoch()
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if batch == 1:
@@ -114,8 +111,7 @@ class CountedEpochs(keras.callbacks.Callback):
     def close(self) -> None:
         """The data go on behind the epochs that were made."""
         self._look()
-        if self._counts:
-            self._data.end_fit(self._begun)
+        self._data.end_fit()
 
     def _look(self) -> None:
         if self.first and not self._counts and requests() > self._requests:

@@ -132,7 +132,8 @@ def init_iterator(plain: Callable[..., None], self: Any, *args: Any, **kwargs: A
     for plan in awaiting:
         plan.awaits_iterator, epochs = False, plan.epochs_ahead
     part = make_iterator(plain, self, epochs, *args, **kwargs)
-    data = EpochData(self, part, has_rows=epochs == 0)
+    source = next((plan.arguments.get("x") for plan in awaiting), None)
+    data = EpochData(self, part, source, has_rows=epochs == 0)
     for plan in awaiting:
         plan.take_data(data)
 
