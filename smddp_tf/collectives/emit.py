@@ -157,11 +157,6 @@ def _reducescatter_compiled(tensors: Sequence[tf.Tensor], reduction: ReduceSpec,
     return results
 
 
-def allgather_tensor(tensor: tf.Tensor, name: str) -> tf.Tensor:
-    """`allgather_list` of one tensor."""
-    return allgather_list([tensor], name)[0]
-
-
 def allgather_list(tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
     """Emits one SmddpAllgather for all `tensors`.
 

@@ -147,8 +147,8 @@ def _gathered(slices: tf.IndexedSlices, reduction: ReduceSpec, name: str) -> tf.
     if reduction.wire_dtype not in ("", "int8", "auto"):
         values, _ = narrow(values, tf.as_dtype(reduction.wire_dtype))
     all_slices = tf.IndexedSlices(
-        tf.cast(emit.allgather_tensor(values, f"{name}.values"), dtype),
-        emit.allgather_tensor(slices.indices, f"{name}.indices"),
+        tf.cast(emit.allgather_list([values], f"{name}.values")[0], dtype),
+        emit.allgather_list([slices.indices], f"{name}.indices")[0],
         slices.dense_shape,
     )
     total = with_unique_indices(all_slices)

@@ -11,10 +11,10 @@ from smddp_tf.collectives.rank_facts import facts_of_ranks
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.fit.epoch_data import EpochData, zeros_of
 from smddp_tf.keras.fit.guard import compare_evaluated
-from smddp_tf.keras.fit.plan import one_progress_bar, plan_of_evaluation
+from smddp_tf.keras.fit.plan import TrainerPlan, one_progress_bar
 from smddp_tf.keras.metric_merge import Seen, exact_metrics, merged, numeric_entries, states_of
 from smddp_tf.keras.roles import running
-from smddp_tf.keras.roles.current_distribution import refuse_alone
+from smddp_tf.keras.roles.current_distribution import current, refuse_alone
 from smddp_tf.keras.roles.step_hooks import hooks_of
 
 _NAME = "hvd.evaluate"
@@ -74,7 +74,7 @@ def evaluate(model: keras.Model, x: Any = None, y: Any = None, *, return_dict: b
 
 def _evaluate_part(model: keras.Model, x: Any, y: Any, options: Any) -> tuple[dict[str, Any], float, EpochData | None]:
     """The results of this rank's part of the data, its number of samples, and what Keras's iterator has read."""
-    plan, hooks = plan_of_evaluation(model), hooks_of(model, "test")
+    plan, hooks = TrainerPlan(model, {}, distribution=current()), hooks_of(model, "test")
     before = float(hooks.samples)  # of a `fit` that counts already, and goes on where it was
     with hooks.installed_in(model, plan.step_kind("test", watched=False)):
         hooks.samples.assign(0.0)

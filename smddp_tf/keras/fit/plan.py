@@ -138,11 +138,6 @@ def init_iterator(plain: Callable[..., None], self: Any, *args: Any, **kwargs: A
         plan.take_data(data)
 
 
-def plan_of_evaluation(model: keras.Model) -> TrainerPlan:
-    """The plan of an `hvd.evaluate`, in which every rank evaluates a part of the data."""
-    return TrainerPlan(model, {}, distribution=current())
-
-
 def one_progress_bar(arguments: dict[str, Any]) -> None:
     """Silences this rank's progress bar, and Keras's warning about `shuffle`, unless it is rank 0's.
 

@@ -55,7 +55,8 @@ class LineSplitter:
         segments = []
         for text, end in zip(ended[::2], ended[1::2]):
             segments.append(Segment(self._take() + text, "\r" if end == "\r" else "\n"))
-        self._keep(rest)
+        self._parts.append(rest)
+        self._length += len(rest)
         if self._length > _MOST:
             segments.append(self.unfinished())
         return segments
@@ -63,11 +64,6 @@ class LineSplitter:
     def unfinished(self) -> Segment:
         """Returns and removes the incomplete line."""
         return Segment(self._take(), "")
-
-    def _keep(self, text: str) -> None:
-        if text:
-            self._parts.append(text)
-            self._length += len(text)
 
     def _take(self) -> str:
         text, self._parts, self._length = "".join(self._parts), [], 0
