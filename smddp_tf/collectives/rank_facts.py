@@ -37,13 +37,13 @@ def numbers_of_ranks(numbers: Sequence[float], name: str) -> Any:
     return ops.allgather(np.array([numbers]), name=of_thread(name)).numpy()
 
 
-def facts_of_ranks(facts: dict[str, Any], name: str, failure: str) -> list[dict[str, Any]]:
+def facts_of_ranks(facts: dict[str, Any], name: str, call: str) -> list[dict[str, Any]]:
     """Returns the facts of each rank, by rank. One that cannot have any sends `{"error": text}`.
 
     Args:
         facts: this rank's; `cloudpickle` must be able to send them.
         name: as for `any_rank`.
-        failure: what has failed on that rank, for the error.
+        call: the call that has failed on that rank, for the error.
 
     Raises:
         RuntimeError: a rank, perhaps this one, has sent an error. Raised on every rank.
@@ -51,5 +51,5 @@ def facts_of_ranks(facts: dict[str, Any], name: str, failure: str) -> list[dict[
     of_ranks = allgather_object(facts, name=of_thread(name))
     for rank, other in enumerate(of_ranks):
         if "error" in other:
-            raise RuntimeError(f"{failure} on rank {rank}: {other['error']}")
+            raise RuntimeError(f"{call} failed on rank {rank}: {other['error']}")
     return of_ranks

@@ -26,11 +26,11 @@ def test_the_numbers_of_all_ranks_in_rank_order(hvd, rank, size):
 
 
 def test_the_facts_of_all_ranks(hvd, rank, size):
-    found = facts_of_ranks({"rank": rank}, "rank_facts (facts)", "nothing failed")
+    found = facts_of_ranks({"rank": rank}, "rank_facts (facts)", "`fit`")
     assert found == [{"rank": other} for other in range(size)]
 
 
 def test_an_error_of_one_rank_is_raised_on_all(hvd, rank, size):
     facts = {"error": "no data"} if rank == 1 else {"rank": rank}
     with pytest.raises(RuntimeError, match="`fit` failed on rank 1: no data"):
-        facts_of_ranks(facts, "rank_facts (error)", "`fit` failed")
+        facts_of_ranks(facts, "rank_facts (error)", "`fit`")

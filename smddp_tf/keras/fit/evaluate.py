@@ -100,7 +100,7 @@ def _logs_without_data(model: keras.Model, data: Any) -> dict[str, Any]:
 
 def _check_same_metrics(model: keras.Model, logs: dict[str, Any]) -> None:
     states = [(each.name, [tuple(variable.shape) for variable in each.variables]) for each in exact_metrics(model)]
-    of_ranks = facts_of_ranks({"results": sorted(logs), "states": states}, _WHICH, "`evaluate` failed")
+    of_ranks = facts_of_ranks({"results": sorted(logs), "states": states}, _WHICH, "`evaluate`")
     for rank, facts in enumerate(of_ranks):
         if facts != of_ranks[0]:
             raise ValueError(

@@ -91,7 +91,7 @@ class Guard:
             "stopping": self._stopping.asks, "callbacks": self._facts,
         }  # fmt: skip
         self._agreed = True
-        of_ranks = facts_of_ranks(facts, _BEGINS, "`fit` could not begin, because it failed")
+        of_ranks = facts_of_ranks(facts, _BEGINS, "`fit` could not begin, because it")
         self._facts = agreed([facts["callbacks"] for facts in of_ranks])
         self._check_equal(of_ranks, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
         self._check_equal(of_ranks, "mode", "the same UnevenBatchesCallback, or none,")

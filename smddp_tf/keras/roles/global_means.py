@@ -89,7 +89,7 @@ def global_batch() -> GlobalBatch | None:
 
 def install() -> None:
     """Lets Keras's losses and means be those of the global batch; does nothing the second time."""
-    patches.wrap(patch_table.REDUCED_LOSS, _reduce_weighted_values)
+    patches.wrap(patch_table.REDUCED_LOSS, _reduced_loss)
     patches.wrap(patch_table.COMPILED_LOSS, _compiled_loss)
     count_rows()
 
@@ -99,7 +99,7 @@ def count_rows() -> None:
     patches.wrap(patch_table.MEAN, _update_state)
 
 
-def _reduce_weighted_values(
+def _reduced_loss(
     plain: Callable[..., Any], values: tf.Tensor, sample_weight: Any = None, mask: Any = None, **options: Any
 ) -> Any:
     """Every loss of Keras, compiled or the user's, is computed here from its values per row."""

@@ -175,20 +175,20 @@ def advice(optimizer: object, optimizers: str, family: type | tuple[type, ...], 
 _SHOWN = "_smddp_shown"  # the attribute of a class that holds the one it is shown as
 
 
-def named_as_horovod(own_class: type, module: str, name: str | None = None) -> Any:
-    """Returns the class that objects of `own_class` get: under the alias one that names Horovod's module, else itself.
+def named_as_horovod(base: type, module: str, name: str | None = None) -> Any:
+    """Returns the class that objects of `base` get: under the alias one that names Horovod's module, else itself.
 
     Programs look at `type(optimizer).__module__`, `optimizer.__module__`, `repr(optimizer)` and `str(optimizer)`. Keras
     writes the module and the name of `optimizer.__class__` into files, which stay what they are without the alias.
 
     Args:
-        own_class: a class. Its objects' `__class__` stays it.
+        base: a class. Its objects' `__class__` stays it.
         module: the module of Horovod.
-        name: the name of the class there. Defaults to that of `own_class`.
+        name: the name of the class there. Defaults to that of `base`.
     """
     if not is_aliased("horovod"):
-        return own_class
-    if _SHOWN not in vars(own_class):
-        members = {"__module__": module, "__class__": property(lambda self: own_class)}
-        setattr(own_class, _SHOWN, _subclass(own_class, members, name or own_class.__name__))
-    return getattr(own_class, _SHOWN)
+        return base
+    if _SHOWN not in vars(base):
+        members = {"__module__": module, "__class__": property(lambda self: base)}
+        setattr(base, _SHOWN, _subclass(base, members, name or base.__name__))
+    return getattr(base, _SHOWN)
