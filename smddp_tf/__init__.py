@@ -22,7 +22,7 @@ from smddp_tf.lifecycle import first_use
 from smddp_tf.process_sets import *
 
 first_use.at_use(compat.install_by_default)
-sys.meta_path.append(Finder(table.MOVED, absent={}, versions={}, distributions={}))  # last: for what lies nowhere else
+sys.meta_path.append(Finder(table.MOVED))  # last: for what lies nowhere else
 
 if TYPE_CHECKING:
     from smddp_tf import compression as compression
@@ -74,14 +74,9 @@ _OF_MODULE = {
         ("LocalGradientAggregationHelper", "_allreduce", "_cache", "_executing_eagerly", "_make_allreduce_grads_fn",
          "_make_subgraph", "check_num_rank_power_of_2", "gpu_available", "handle_average_backwards_compatibility",
          "refs_to_vars", "split_list", "vars_to_refs"),
-    "smddp_tf.keras": ("callbacks", "schedules"),
-    "smddp_tf.keras.fit.evaluate": ("evaluate",),
+    "smddp_tf.keras": ("PartialDistributedOptimizer", "SyncBatchNormalization", "callbacks", "evaluate", "load_model",
+                       "memory", "scaled", "schedules"),
     "smddp_tf.compat.tf1.optimizer": ("DistributedOptimizer",),
-    "smddp_tf.keras.optimizer.distributed": ("PartialDistributedOptimizer",),
-    "smddp_tf.keras.loading": ("load_model",),
-    "smddp_tf.keras.schedules": ("scaled",),
-    "smddp_tf.keras.sharding.memory": ("memory",),
-    "smddp_tf.keras.sync_batch_normalization": ("SyncBatchNormalization",),
     "smddp_tf.monitor.summary": ("summary",),
     "smddp_tf.collectives.objects": ("allgather_object", "broadcast_object", "broadcast_object_fn"),
     "smddp_tf.collectives.ops": ("allgather", "allreduce", "alltoall", "barrier", "broadcast", "grouped_allgather",
@@ -112,5 +107,5 @@ if not TYPE_CHECKING:  # a misspelt name is an error of a type checker
 
 
 def __dir__() -> list[str]:
-    """What programs use; the modules that it comes from are not among it."""
+    """Returns the names that programs use, without the modules that define them."""
     return sorted({*__all__, *_MODULES, "__version__", "keras", "process_sets"})

@@ -95,7 +95,7 @@ def init(
     atexit.register(_leave)
     try:
         _check_not_apart(comm)
-        sets.use_at_start(first_sets)
+        sets.add_sets(first_sets, at_start=True)
         if monitor_folder := loader.core().monitor_folder():
             recording.start(monitor_folder)
         _began_with = began_with

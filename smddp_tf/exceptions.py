@@ -28,7 +28,7 @@ class HostsUpdatedInterrupt(RuntimeError):
     """The set of hosts has changed. `elastic.run` starts a new session and continues from the present state.
 
     Args:
-        skip_sync: bool, nothing new has to be told to the ranks that remain, so that `state.sync()` is left out.
+        skip_sync: bool, the ranks that remain need no new values, so that `state.sync()` is left out.
             Defaults to `False`.
     """
 

@@ -93,10 +93,7 @@ class ProcessSet:
         """
         if not self._in_use():
             return None
-        me, ranks = loader.core().rank(), self.ranks or []
-        if me not in ranks:
-            raise ValueError(_not_a_member(me, self.process_set_id, ranks))
-        return ranks.index(me)
+        return _index_in(self.ranks or [], self.process_set_id)
 
     def included(self) -> bool | None:
         """True when this process is in the set; None while it is not in use."""
@@ -150,7 +147,7 @@ def add_process_set(process_set: ProcessSet | RanksOrComm) -> ProcessSet:
     """
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
-    _add([process_set], at_start=False)
+    add_sets([process_set], at_start=False)
     return process_set
 
 
@@ -300,10 +297,7 @@ def current_size() -> int:
 
 def current_rank() -> int:
     """Returns this rank's number in the current set; raises ValueError when it is not a member."""
-    me, ranks = loader.core().rank(), ranks_of(current())
-    if me not in ranks:
-        raise ValueError(_not_a_member(me, current(), ranks))
-    return ranks.index(me)
+    return _index_in(ranks_of(current()), current())
 
 
 def ranks_of(process_set_id: int) -> Sequence[int]:
@@ -316,16 +310,15 @@ def ranks_of(process_set_id: int) -> Sequence[int]:
     return sets[process_set_id]
 
 
-def _not_a_member(rank: int, number: int | None, ranks: Sequence[int]) -> str:
-    return (
+def _index_in(ranks: Sequence[int], number: int | None) -> int:
+    """This process's index in `ranks`, those of the process set with that number."""
+    rank = loader.core().rank()
+    if rank in ranks:
+        return ranks.index(rank)
+    raise ValueError(
         f"Rank {rank} is not a member of the provided process set: process set {number} has the ranks {list(ranks)}. "
         "Ask `process_set.included()` first."
     )
-
-
-def use_at_start(process_sets: Sequence[ProcessSet]) -> None:
-    """For `init`: puts its sets to use. Collective, also where there are none."""
-    _add(process_sets, at_start=True)
 
 
 def forget_all() -> None:
@@ -339,7 +332,13 @@ def forget_all() -> None:
 after_change: list[Callable[[], None]] = []
 
 
-def _add(process_sets: Sequence[ProcessSet], at_start: bool) -> None:
+def add_sets(process_sets: Sequence[ProcessSet], at_start: bool) -> None:
+    """Makes process sets usable. Collective, also where there are none.
+
+    Args:
+        process_sets: the new ones.
+        at_start: whether `init` adds them.
+    """
     for process_set in process_sets:
         if process_set.process_set_id is not None:
             raise ValueError(f"`process_set` is in use already: {process_set}.")

@@ -62,7 +62,7 @@ SUITES: Suites = {
     "unit tests": (UNIT, None),
     "2 ranks": (PARALLEL, 2),
     "processes of their own": (
-        ["tests/keras/optimizer/test_legacy.py", "tests/keras/saving/test_whole_files.py"],
+        ["tests/keras/optimizer/test_legacy.py", "tests/keras/saving/test_atomic_files.py"],
         None,
     ),
     # What depends on the version of Keras.

@@ -36,7 +36,7 @@ def label() -> str:
         callers, beside = _callers.setdefault(kind, weakref.WeakSet()), _beside.setdefault(kind, weakref.WeakSet())
         callers.add(me)
         beside.update(others)
-        # Unnamed threads are refused before one of them can meet another of the other ranks.
+        # Unnamed threads are refused before a request of one can match that of another thread of other ranks.
         clash = me in beside or any(other in callers or kind.startswith(_UNNAMED) for other in others)
     if clash:
         raise ValueError(

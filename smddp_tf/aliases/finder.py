@@ -9,6 +9,7 @@ import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
@@ -50,31 +51,27 @@ class CallableAlias(Alias):
         return self.__getattr__(self.__name__.rpartition(".")[2])(*args, **kwargs)
 
 
+@dataclass(eq=False)
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds what the table lists, before the path is searched: an installed package of the same name is not seen.
 
-    Args:
-        modules: for each module that exists, ours.
+    Attributes:
+        modules: for each module that exists, those of this package.
         absent: modules that a script may import and that are not available here, each with advice.
         versions: the `__version__` of some modules.
         distributions: names and versions for `importlib.metadata`.
         callables: modules that can be called like the function of the same name in them.
+        aliased: the top-level packages of `modules`.
     """
 
-    def __init__(
-        self,
-        modules: Mapping[str, tuple[str, ...]],
-        absent: Mapping[str, str],
-        versions: Mapping[str, str],
-        distributions: Mapping[str, str],
-        callables: Sequence[str] = (),
-    ) -> None:
-        self._modules = modules
-        self._absent = absent
-        self._versions = versions
-        self._distributions = distributions
-        self._callables = callables
-        self.aliased = frozenset(name.partition(".")[0] for name in modules)
+    modules: Mapping[str, tuple[str, ...]]
+    absent: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    distributions: Mapping[str, str] = field(default_factory=dict)
+    callables: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        self.aliased = frozenset(name.partition(".")[0] for name in self.modules)
 
     def find_spec(
         self, fullname: str, path: object = None, target: ModuleType | None = None
@@ -86,33 +83,33 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """
         if fullname.partition(".")[0] not in self.aliased:
             return None
-        for name, advice in self._absent.items():
+        for name, advice in self.absent.items():
             if fullname == name or fullname.startswith(f"{name}."):
                 raise ModuleNotFoundError(
                     f"smddp_tf stands for {name.partition('.')[0]} here, and has no {name}: {advice}.", name=fullname
                 )
-        if fullname not in self._modules or not all(map(_exists, self._modules[fullname])):
+        if fullname not in self.modules or not all(map(_exists, self.modules[fullname])):
             return None
         return importlib.util.spec_from_loader(fullname, self, is_package=bool(self._children_of(fullname)))
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        kind = CallableAlias if spec.name in self._callables else Alias
-        return kind(spec.name, f"Stands for {', '.join(self._modules[spec.name]) or 'nothing but its parts'}.")
+        kind = CallableAlias if spec.name in self.callables else Alias
+        return kind(spec.name, f"Stands for {', '.join(self.modules[spec.name]) or 'nothing but its parts'}.")
 
     def exec_module(self, module: ModuleType) -> None:
         assert isinstance(module, Alias)
         name = module.__name__
-        targets = self._modules[name]
+        targets = self.modules[name]
         module._targets = targets
         module._children = self._children_of(name)
         # The others are imported when something is looked up there.
         module.__file__ = importlib.import_module(targets[0] if targets else "smddp_tf").__file__
-        if name in self._versions:
-            vars(module)["__version__"] = self._versions[name]
+        if name in self.versions:
+            vars(module)["__version__"] = self.versions[name]
 
     def get_code(self, fullname: str) -> Any:
         """For `python -m`: the code of our module, which then runs as the program."""
-        targets = self._modules[fullname]
+        targets = self.modules[fullname]
         spec = importlib.util.find_spec(targets[0]) if targets else None
         loader: Any = None if spec is None else spec.loader
         return None if loader is None else loader.get_code(targets[0])
@@ -120,12 +117,12 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_distributions(self, context: object = None) -> Iterator[importlib.metadata.Distribution]:
         """For `importlib.metadata.version("horovod")`."""
         name: Any = getattr(context, "name", None)
-        if name in self._distributions:
-            yield _Distribution(name, self._distributions[name])
+        if name in self.distributions:
+            yield _Distribution(name, self.distributions[name])
 
     def _children_of(self, fullname: str) -> frozenset[str]:
         prefix = f"{fullname}."
-        names = (name[len(prefix) :] for name in self._modules if name.startswith(prefix))
+        names = (name[len(prefix) :] for name in self.modules if name.startswith(prefix))
         return frozenset(name for name in names if "." not in name)
 
 

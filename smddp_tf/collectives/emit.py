@@ -146,7 +146,8 @@ def reducescatter_list(tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name
 
 def _reducescatter_compiled(tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name: str) -> list[tf.Tensor]:
     size, rank = process_sets.current_size(), process_sets.current_rank()
-    tensors = [_with_gradient_times(tensor, size) for tensor in tensors]  # as op_gradients.py has it
+    # As op_gradients.py has it.
+    tensors = [gradient_times(tensor, size) if tensor.dtype.is_floating else tensor for tensor in tensors]
     fixed = {"gathered_ranks": size, "traced_rank": rank}  # an error in a later session with other ranks
     results = []
     for tensor in xla.collective("allreduce", tensors, name, **fixed, **_attributes_of(reduction)):
@@ -154,22 +155,6 @@ def _reducescatter_compiled(tensors: Sequence[tf.Tensor], reduction: ReduceSpec,
         begin = rows * rank + min(rank, rest)
         results.append(tensor[begin : begin + rows + (rank < rest)])
     return results
-
-
-def _with_gradient_times(tensor: tf.Tensor, factor: float) -> tf.Tensor:
-    if not tensor.dtype.is_floating:
-        return tensor
-
-    @tf.custom_gradient
-    def same(x: tf.Tensor) -> Any:
-        return tf.identity(x), lambda grad: grad * tf.cast(factor, grad.dtype)
-
-    return same(tensor)
-
-
-def allgather_tensor(tensor: tf.Tensor, name: str) -> tf.Tensor:
-    """`allgather_list` of one tensor."""
-    return allgather_list([tensor], name)[0]
 
 
 def allgather_list(tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
@@ -276,6 +261,16 @@ def scaled(tensor: tf.Tensor, factor: float) -> tf.Tensor:
     if tensor.dtype.is_integer:
         return tf.cast(tf.cast(tensor, tf.float64) * factor, tensor.dtype)
     return tensor * tf.cast(factor, tensor.dtype)
+
+
+def gradient_times(tensor: tf.Tensor, factor: tf.Tensor | float) -> tf.Tensor:
+    """Returns `tensor`, whose gradient is multiplied by `factor`; zeros where that is 0, also for infinities."""
+
+    @tf.custom_gradient
+    def same(x: tf.Tensor) -> Any:
+        return tf.identity(x), lambda grad: tf.math.multiply_no_nan(grad, tf.cast(factor, grad.dtype))
+
+    return same(tensor)
 
 
 def divided(tensor: tf.Tensor, by: tf.Tensor | int) -> tf.Tensor:

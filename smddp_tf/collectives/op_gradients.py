@@ -46,7 +46,7 @@ def _allgather_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]
     name = _name_of_gradient(op)
     reduced = _reduce_present(grads, ReduceSpec(Average), name)
     rows = tf.stack([tf.shape(tensor, out_type=tf.int64)[0] for tensor in op.inputs])
-    rows_of_rank = emit.allgather_tensor(rows[tf.newaxis], f"{name}.rows")
+    rows_of_rank = emit.allgather_list([rows[tf.newaxis]], f"{name}.rows")[0]
     begin = tf.reduce_sum(rows_of_rank[: run_time_values.rank()], axis=0)
     return [
         None if grad is None else tf.ensure_shape(grad[begin[i] : begin[i] + rows[i]], tensor.shape)

@@ -158,7 +158,7 @@ def allgather(
         A tensor whose first dimension is the sum over all ranks.
     """
     basics.size()
-    return emit.allgather_tensor(with_rows(tensor, "allgather"), graph.tensor_name("allgather", name))
+    return emit.allgather_list([with_rows(tensor, "allgather")], graph.tensor_name("allgather", name))[0]
 
 
 @graph.no_autograph

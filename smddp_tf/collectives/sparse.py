@@ -10,12 +10,14 @@ would be more than the full table, an allreduce of the table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from smddp_tf.collectives import emit, run_time_values
 from smddp_tf.collectives.reduce_op import Average, ReduceSpec, Sum
+from smddp_tf.collectives.tensor_types import Gradient
 from smddp_tf.compression import narrow
 
 # A table of at most so many bytes is allreduced in full, without counting its rows.
@@ -56,8 +58,15 @@ def gather_slices(slices: Sequence[tf.IndexedSlices], reduction: ReduceSpec, nam
     return results
 
 
-def _averaged(total: tf.IndexedSlices) -> tf.IndexedSlices:
-    return tf.IndexedSlices(emit.divided(total.values, run_time_values.size()), total.indices, total.dense_shape)
+def _averaged(total: tf.IndexedSlices) -> Any:
+    return mapped(lambda values: emit.divided(values, run_time_values.size()), total)
+
+
+def mapped(function: Callable[[tf.Tensor], tf.Tensor], grad: Gradient) -> Any:
+    """Returns `function(grad)`; of slices with their values changed; None for None."""
+    if isinstance(grad, tf.IndexedSlices):
+        return tf.IndexedSlices(function(grad.values), grad.indices, grad.dense_shape)
+    return None if grad is None else function(grad)
 
 
 def is_small(slices: tf.IndexedSlices, shape: tf.TensorShape) -> bool:
@@ -138,14 +147,14 @@ def _gathered(slices: tf.IndexedSlices, reduction: ReduceSpec, name: str) -> tf.
     if reduction.wire_dtype not in ("", "int8", "auto"):
         values, _ = narrow(values, tf.as_dtype(reduction.wire_dtype))
     all_slices = tf.IndexedSlices(
-        tf.cast(emit.allgather_tensor(values, f"{name}.values"), dtype),
-        emit.allgather_tensor(slices.indices, f"{name}.indices"),
+        tf.cast(emit.allgather_list([values], f"{name}.values")[0], dtype),
+        emit.allgather_list([slices.indices], f"{name}.indices")[0],
         slices.dense_shape,
     )
     total = with_unique_indices(all_slices)
     if reduction.op == Average:
         total = _averaged(total)
-    return tf.IndexedSlices(emit.scaled(total.values, reduction.postscale), total.indices, total.dense_shape)
+    return mapped(lambda values: emit.scaled(values, reduction.postscale), total)
 
 
 def _most_rows_to_gather(slices: tf.IndexedSlices, shape: tf.TensorShape) -> int:

@@ -1,4 +1,4 @@
-"""What collectives take and return, and what is trained, for annotations."""
+"""Types of the values that collectives take and return, and of what is trained, for annotations."""
 
 from __future__ import annotations
 

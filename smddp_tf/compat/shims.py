@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -36,8 +35,8 @@ def once(old: str, modern: str) -> None:
 
 def install() -> None:
     """Replaces the attributes; does nothing when that is done."""
-    for patch, make in _SHIMS.items():
-        patches.replace(patch, make)
+    for patch, around in _SHIMS.items():
+        patches.wrap(patch, around)
 
 
 def uninstall() -> None:
@@ -57,60 +56,40 @@ class CallableList(list[Any]):
         return list, (list(self),)
 
 
-def _with_callable_list(plain: property) -> Any:
-    assert plain.fget is not None
-    get = plain.fget
-
-    @functools.wraps(get)
-    def variables(self: Any) -> CallableList:
-        return CallableList(get(self))
-
-    return property(variables, plain.fset, plain.fdel, plain.__doc__)
+def _variables(plain: Callable[..., Any], self: Any) -> CallableList:
+    return CallableList(plain(self))
 
 
-def _with_lr_argument(plain: Callable[..., Any]) -> Callable[..., Any]:
+def _init(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> None:
     """`lr` is `learning_rate`; with both given the error is Keras's own."""
-
-    @functools.wraps(plain)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        name = type(self).__name__
-        if "lr" in kwargs and not args and "learning_rate" not in kwargs:
-            once(f"{name}(lr=...)", f"{name}(learning_rate=...)")
-            kwargs["learning_rate"] = kwargs.pop("lr")
-        if kwargs.get("decay"):
-            once(
-                f"{name}(decay=...)",
-                "learning_rate=keras.optimizers.schedules.InverseTimeDecay(rate, decay_steps=1, decay_rate=decay). "
-                "Without it Keras 3 ignores the decay",
-            )
-        plain(self, *args, **kwargs)
-
-    return __init__
+    name = type(self).__name__
+    if "lr" in kwargs and not args and "learning_rate" not in kwargs:
+        once(f"{name}(lr=...)", f"{name}(learning_rate=...)")
+        kwargs["learning_rate"] = kwargs.pop("lr")
+    if kwargs.get("decay"):
+        once(
+            f"{name}(decay=...)",
+            "learning_rate=keras.optimizers.schedules.InverseTimeDecay(rate, decay_steps=1, decay_rate=decay). "
+            "Without it Keras 3 ignores the decay",
+        )
+    plain(self, *args, **kwargs)
 
 
-def _reads_lr(plain: Callable[..., Any] | None) -> Callable[..., Any]:
-    """For attributes that do not exist: `lr` is in no `dir()`, so nothing that walks over attributes meets it."""
-
-    def __getattr__(self: Any, name: str) -> Any:
-        if name == "lr" and _is_keras_own(self):
-            once("optimizer.lr", "optimizer.learning_rate")
-            return self.learning_rate
-        if plain is not None:
-            return plain(self, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    return __getattr__
+def _getattr(plain: Callable[..., Any] | None, self: Any, name: str) -> Any:
+    """For attributes that do not exist: `lr` is in no `dir()`, so code that lists attributes does not read it."""
+    if name == "lr" and _is_keras_own(self):
+        once("optimizer.lr", "optimizer.learning_rate")
+        return self.learning_rate
+    if plain is not None:
+        return plain(self, name)
+    raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-def _writes_lr(plain: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(plain)
-    def __setattr__(self: Any, name: str, value: object) -> None:
-        if name == "lr" and _is_keras_own(self):
-            once("optimizer.lr", "optimizer.learning_rate")
-            name = "learning_rate"
-        plain(self, name, value)
-
-    return __setattr__
+def _setattr(plain: Callable[..., Any], self: Any, name: str, value: object) -> None:
+    if name == "lr" and _is_keras_own(self):
+        once("optimizer.lr", "optimizer.learning_rate")
+        name = "learning_rate"
+    plain(self, name, value)
 
 
 def _is_keras_own(optimizer: object) -> bool:
@@ -118,21 +97,17 @@ def _is_keras_own(optimizer: object) -> bool:
     return patch_table.is_of_keras(getattr(type(optimizer), "_smddp_wraps", type(optimizer)))
 
 
-def _without_old_arguments(plain: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(plain)
-    def compile(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if "experimental_run_tf_function" in kwargs:
-            del kwargs["experimental_run_tf_function"]
-            once("compile(experimental_run_tf_function=...)", "compile(...) without it; it has no effect")
-        return plain(self, *args, **kwargs)
-
-    return compile
+def _compile(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    if "experimental_run_tf_function" in kwargs:
+        del kwargs["experimental_run_tf_function"]
+        once("compile(experimental_run_tf_function=...)", "compile(...) without it; it has no effect")
+    return plain(self, *args, **kwargs)
 
 
-_SHIMS: dict[patch_table.Patch, Callable[[Any], Any]] = {
-    patch_table.CALLABLE_VARIABLES: _with_callable_list,
-    patch_table.LR_ARGUMENT: _with_lr_argument,
-    patch_table.READS_LR: _reads_lr,
-    patch_table.WRITES_LR: _writes_lr,
-    patch_table.COMPILE: _without_old_arguments,
+_SHIMS: dict[patch_table.Patch, Callable[..., Any]] = {
+    patch_table.CALLABLE_VARIABLES: _variables,
+    patch_table.LR_ARGUMENT: _init,
+    patch_table.READS_LR: _getattr,
+    patch_table.WRITES_LR: _setattr,
+    patch_table.COMPILE: _compile,
 }

@@ -70,6 +70,7 @@ class EpochsOfFit:
     def __init__(self, data: object) -> None:
         self._parts = parts_in(data)
         self._first: list[int] = []
+        self._begun = 0
 
     def numbers(self) -> list[int]:
         """Returns the epoch numbers with which this rank would continue."""
@@ -90,23 +91,20 @@ class EpochsOfFit:
             for part in self._parts:
                 part.is_counted_by_fit = True
 
-    def begin_epoch(self, number: int) -> None:
-        """Sets the epoch of the data. Called before they are read.
-
-        Args:
-            number: integer, the number of epochs of this `fit` so far.
-        """
+    def begin_epoch(self) -> None:
+        """Counts an epoch of this `fit`, and sets that of the data. Called before they are read."""
         for part, first in zip(self._parts, self._first):
-            part.epoch = first + number
+            part.epoch = first + self._begun
+        self._begun += 1
 
     def begin_reading(self) -> None:
         """Makes the next pass the first of the epoch. Called after all that may read the data before an epoch."""
         for part in self._parts if self._first else []:
             part.epoch = part.agreed_epoch
 
-    def end_fit(self, epochs: int) -> None:
-        """Ends the counting by `fit`, after `epochs` epochs."""
+    def end_fit(self) -> None:
+        """Ends the counting by `fit`. The next pass over the data is that after its last epoch."""
         for part in self._parts if self._first else []:
             part.is_counted_by_fit = False
-        self.begin_epoch(epochs)
+        self.begin_epoch()
         self._first = []

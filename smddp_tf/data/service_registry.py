@@ -119,7 +119,7 @@ class ComputeClient:
         compute_addresses: host and port of the service.
         key: bytes, its key.
         verbose: accepted for compatibility with Horovod; has no effect.
-        timeout: seconds that the waiting functions wait unless they are told otherwise. Defaults to 60.
+        timeout: seconds that the waiting functions wait unless they are given another number. Defaults to 60.
 
     Raises:
         ConnectionError: no server answers there, or one with another key.

@@ -162,7 +162,7 @@ def _no_global_seed() -> Iterator[None]:
         tf.random.set_seed(seed)
 
 
-_OURS = "_smddp_without_autotune"
+_PREFETCHED = "_smddp_without_autotune"
 _AHEAD = 2  # elements: what TensorFlow's implicit prefetch begins with
 
 
@@ -182,13 +182,13 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
         options = tf.data.Options()
         options.autotune.enabled = False
         dataset = dataset.with_options(options)
-    elif hasattr(dataset, _OURS) or not _is_ours(dataset):
+    elif hasattr(dataset, _PREFETCHED) or not _has_prefetch(dataset):
         return dataset
     dataset = dataset.prefetch(_AHEAD)
-    setattr(dataset, _OURS, True)
+    setattr(dataset, _PREFETCHED, True)
     return dataset
 
 
-def _is_ours(dataset: object) -> bool:
-    """Whether what the dataset was made of came from `without_autotune`."""
-    return hasattr(dataset, _OURS) or any(map(_is_ours, getattr(dataset, "_inputs", tuple)()))
+def _has_prefetch(dataset: object) -> bool:
+    """Whether one of the datasets it was made of came from `without_autotune`."""
+    return hasattr(dataset, _PREFETCHED) or any(map(_has_prefetch, getattr(dataset, "_inputs", tuple)()))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from smddp_tf import basics, urls
 from smddp_tf._native.threads import of_thread
 from smddp_tf.exceptions import HostsUpdatedInterrupt
-from smddp_tf.lifecycle.restart_settings import commit_dir_of
+from smddp_tf.lifecycle.restart_settings import COMMIT_DIR
 
 if TYPE_CHECKING:
     from smddp_tf.elastic.disk import CommitFolder
@@ -52,7 +52,7 @@ class State:
         self._folder: CommitFolder | None = None
         self._has_resumed = False
         self._lacks_parts = False  # has `from_disk` left out what each rank takes over itself?
-        if folder := commit_dir_of(os.environ):
+        if folder := os.environ.get(COMMIT_DIR):
             self.commit_to(folder)
 
     def commit_to(self, folder: str | os.PathLike[str], keep: int = 2, prefix: str = "") -> None:

@@ -63,7 +63,7 @@ class TensorFlowState(ObjectState):
             NotImplementedError: this rank has a part only of one of the variables.
         """
         if any(layout_of(variable) is not None for variable in self.variables):
-            raise NotImplementedError("Variables that are cut over the ranks are saved by TensorFlowKerasState.")
+            raise NotImplementedError("Variables that are sharded over the ranks are saved by TensorFlowKerasState.")
         return {"values": [np.asarray(value) for value in self._values], "attributes": super().to_disk()}
 
     def from_disk(self, content: dict[str, Any]) -> None:
@@ -83,7 +83,7 @@ def copies(variables: Sequence[Any]) -> list[tf.Tensor]:
 
 
 def check_fit(variables: Sequence[Any], values: Sequence[Any]) -> None:
-    have = [getattr(layout_of(variable), "whole", tuple(variable.shape)) for variable in variables]
+    have = [getattr(layout_of(variable), "full_shape", tuple(variable.shape)) for variable in variables]
     came = [value if isinstance(value, tuple) else value.shape for value in values]
     if have == came:
         return

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
 from smddp_tf import process_sets
-from smddp_tf.collectives import emit, graph, run_time_values
+from smddp_tf.collectives import emit, graph, run_time_values, sparse
 from smddp_tf.collectives.layouts import identity, layout_of
 from smddp_tf.gradients.options import DEFAULTS, ReduceOptions
 
@@ -17,12 +15,12 @@ class KeptGradients(NamedTuple):
     """The indices, in a list of gradients, of those that stay on this rank.
 
     Attributes:
-        own: those of local variables.
+        local: those of local variables.
         complete: those of variables that `layouts.mark` has marked: their gradients contain what all ranks contribute.
         all: both, and those of the scales of float8 layers, whose "gradients" are new values.
     """
 
-    own: list[int]
+    local: list[int]
     complete: list[int]
     all: set[int]
 
@@ -70,10 +68,10 @@ class LocalSources:
     def kept(self, variables: Sequence[Any]) -> KeptGradients:
         """Returns which gradients of a Keras optimizer's `variables` stay on this rank, and why."""
         scales = [index for index, variable in enumerate(variables) if stays_local(variable)]
-        local = sorted(self.indices(variables))
-        complete = [index for index in local if layout_of(variables[index]) is not None]
-        own = [index for index in local if index not in complete]
-        return KeptGradients(own, complete, {*local, *scales})
+        kept = sorted(self.indices(variables))
+        complete = [index for index in kept if layout_of(variables[index]) is not None]
+        local = [index for index in kept if index not in complete]
+        return KeptGradients(local, complete, {*kept, *scales})
 
     def ranks(self) -> int:
         """Returns the number of ranks that share gradients with this one, itself included."""
@@ -106,13 +104,7 @@ class LocalSources:
             return list(grads)
         with process_sets.scope(process_sets.id_of(self._process_set)):
             ranks = 1 if graph.is_alone() else run_time_values.size()
-        return [_divided(grad, ranks) for grad in grads]
-
-
-def _divided(grad: tf.Tensor | tf.IndexedSlices | None, ranks: tf.Tensor | int) -> Any:
-    if isinstance(grad, tf.IndexedSlices):
-        return tf.IndexedSlices(_divided(grad.values, ranks), grad.indices, grad.dense_shape)
-    return None if grad is None else emit.divided(grad, ranks)
+        return [sparse.mapped(lambda values: emit.divided(values, ranks), grad) for grad in grads]
 
 
 def replaced(grads: Sequence[Any], indices: Iterable[int], others: Iterable[Any]) -> list[Any]:

@@ -24,7 +24,7 @@ class NotSeen(Exception):
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault: where it is, the figures that show it, and what to do about it. `told` fills in the last fields."""
+    """One fault: where it is, the figures that show it, and what to do about it. `described` adds the last fields."""
 
     lost: float  # of the job's time, estimated, from 0 to 1
     figures: dict[str, Any]
@@ -53,7 +53,7 @@ class Finding:
         """`lost` in words."""
         return f"about {100 * self.lost:.0f} % of the time" if self.lost > 0 else "at an unknown cost"
 
-    def told(self, rule: Rule) -> Finding:
+    def described(self, rule: Rule) -> Finding:
         """Returns the finding with its sentences, and with the rule's parameters among the figures."""
         figures, texts = {**rule.parameters, **self.figures}, {}
         for part in ("what", "evidence", "advice"):
@@ -82,7 +82,7 @@ class Rule:
 
     def findings(self, recording: Recording) -> list[Finding]:
         """All that it finds, in sentences. Raises `NotSeen`."""
-        return [each.told(self) for each in self.check(recording, Parameters(**self.parameters))]
+        return [each.described(self) for each in self.check(recording, Parameters(**self.parameters))]
 
     @property
     def explained_by(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What preprocessing layers have learned by `adapt` and is in no variable of the model: vocabularies, boundaries."""
+"""State of preprocessing layers from `adapt` that is in no variable of the model: vocabularies, boundaries."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def start() -> None:
             keras.distribution.set_distribution(keras.distribution.DataParallel())
 
 
-def _refuse_model_parallel(self: Any, *args: Any, **kwargs: Any) -> None:
+def _refuse_model_parallel(*args: Any, **kwargs: Any) -> None:
     raise NotImplementedError(
         "keras.distribution.ModelParallel is not available on TensorFlow. Use keras.distribution.DataParallel, which "
         "trains on any number of ranks; for tables too large for one rank smddp_tf.keras.layers.DistributedEmbedding."
@@ -42,18 +42,18 @@ if keras.config.backend() == "tensorflow":
     from smddp_tf.keras._backend import needs_keras_3
     from smddp_tf.keras.data_parallel import distribution_lib
     from smddp_tf.keras.fit import inference
-    from smddp_tf.keras.optimizer.adopted import adopt_at_first_step
+    from smddp_tf.keras.optimizer.auto_wrap import wrap_at_first_step
     from smddp_tf.keras.optimizer.loss_scaling import reduce_before_finite_check
     from smddp_tf.keras.roles import current_distribution, global_means
     from smddp_tf.keras.sharding.degrees import degree_of
 
     needs_keras_3("smddp_tf.keras.distribution")
     patches.replace(patch_table.BACKEND_FUNCTIONS, lambda _: distribution_lib)
-    patches.replace(patch_table.MODEL_PARALLEL, lambda _: _refuse_model_parallel)
+    patches.wrap(patch_table.MODEL_PARALLEL, _refuse_model_parallel)
     current_distribution.keep_through_clear_session()
     inference.install()
     global_means.install()
-    adopt_at_first_step()
+    wrap_at_first_step()
     reduce_before_finite_check()
 
     class DataParallel(keras.distribution.DataParallel):

@@ -15,7 +15,8 @@ from smddp_tf.compression import AnyCompressor, Compression, split
 from smddp_tf.gradients.options import ReduceOptions, check_groups, partition_state_of
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.optimizer.distributed import distribute
-from smddp_tf.keras.saving.whole_files import is_for_fsspec
+from smddp_tf.keras.roles.optimizers import innermost
+from smddp_tf.keras.saving.atomic_files import is_for_fsspec
 from smddp_tf.keras.schedules import Warmup
 
 _LEGACY_ENDINGS = (".h5", ".hdf5")
@@ -95,7 +96,7 @@ def _restore_optimizer(model: keras.Model, filepath: Any) -> None:
     Keras 3 (3.3 to 3.15) builds it for an empty list of variables, and then fits what the file holds to nothing: the
     first step of training fails. Built for the model's variables, it has exactly the variables that were saved.
     """
-    if _variables_built_for(model.optimizer) == len(model.trainable_variables):
+    if len(innermost(model.optimizer)._trainable_variables) == len(model.trainable_variables):
         return
     h5py = importlib.import_module("h5py")
     with h5py.File(filepath, "r") as file:
@@ -114,10 +115,6 @@ def _restore_optimizer(model: keras.Model, filepath: Any) -> None:
         return
     for variable, value in zip(variables, saved):
         variable.assign(value)
-
-
-def _variables_built_for(optimizer: keras.optimizers.Optimizer) -> int:
-    return len(getattr(optimizer, "inner_optimizer", optimizer)._trainable_variables)
 
 
 def _build_again(optimizer: keras.optimizers.Optimizer, variables: list[Any]) -> None:

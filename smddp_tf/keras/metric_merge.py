@@ -17,6 +17,7 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank
 from smddp_tf.collectives import ops
 from smddp_tf.collectives.objects import allgather_object
+from smddp_tf.collectives.rank_facts import numbers_of_ranks
 from smddp_tf.collectives.reduce_op import Sum
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.roles.step_hooks import hooks_of
@@ -102,7 +103,7 @@ def check_same_on_all_ranks(values: Mapping[str, np.ndarray], needed_by: str) ->
     """
     names = [f"{key}{list(value.shape)}" if value.ndim else key for key, value in values.items()]
     checksum = zlib.crc32("\n".join(names).encode())
-    checksums = ops.allgather(tf.constant([checksum], tf.int64), name=of_thread(f"{needed_by} (which metrics)")).numpy()
+    checksums = numbers_of_ranks([checksum], f"{needed_by} (which metrics)")
     if (checksums == checksums[0]).all():
         return
     names_of_rank = allgather_object(names, name=of_thread(f"{needed_by} (metrics that differ)"))

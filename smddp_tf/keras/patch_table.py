@@ -1,6 +1,6 @@
 """The table of the changes to Keras's own classes: what is replaced, why, and what happens where Keras has changed.
 
-`patches.py` makes the changes. What stands in place of a function of Keras is in the module that needs it.
+`patches.py` makes the changes. The code that replaces a function of Keras is in the module that needs it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _optimizers() -> Iterator[type]:
 
 
 def _inits_with_rate() -> list[type]:
-    """Those whose first argument is the learning rate."""
+    """Returns the classes whose first argument is the learning rate."""
     codes = {one: inspect.unwrap(vars(one)["__init__"]).__code__ for one in _optimizers() if "__init__" in vars(one)}
     return [one for one, code in codes.items() if code.co_varnames[1 : code.co_argcount][:1] == (_RATE,)]
 
@@ -132,7 +132,7 @@ SCALED_DEEPCOPY = Patch("keras.optimizers.LossScaleOptimizer.__deepcopy__", _PIC
 FROM_CONFIG = Patch(
     "keras.optimizers.Optimizer.from_config",
     "Keras makes the plain class from the configuration of a wrapped optimizer",
-    "an optimizer that is made anew from a configuration does not reduce; wrap it again",
+    "an optimizer that is made again from a configuration does not reduce; wrap it again",
     False,
     parameters=("cls", "config"),
     kind="classmethod",
@@ -244,10 +244,7 @@ REDUCED_LOSS = _of_losses(f"{_LOSS}.reduce_weighted_values", lambda: _module(_LO
 COMPILED_LOSS = _of_losses(f"{_COMPILE}.CompileLoss.call", lambda: _module(_COMPILE).CompileLoss, "self")
 MEAN = _of_losses("metrics.Mean.update_state", lambda: _keras().metrics.Mean, "self", "values", "sample_weight")
 TRAIN_ON_BATCH = _of_losses("Model.train_on_batch", _trainer, "self")
-_CUT = (
-    "variables that are cut over the ranks (DistributedEmbedding, partition_state) are saved whole, by all ranks "
-    "together"
-)
+_SHARDED = "sharded variables (DistributedEmbedding, partition_state) are saved in full, by all ranks together"
 _ONE_PART = "a saved model holds rank 0's part of them only"
 
 
@@ -255,16 +252,16 @@ def _base_optimizer() -> list[type]:
     return [definer(_keras().optimizers.Optimizer, "save_own_variables")]
 
 
-def _cut_tables(name: str, owners: Callable[[], list[type]], parameter: str) -> Patch:
-    return Patch(name, _CUT, _ONE_PART, True, owners, ("self", parameter))
+def _sharded_variables(name: str, owners: Callable[[], list[type]], parameter: str) -> Patch:
+    return Patch(name, _SHARDED, _ONE_PART, True, owners, ("self", parameter))
 
 
-SAVE = _cut_tables("keras.Model.save", lambda: [_keras().Model], "filepath")
-SAVE_WEIGHTS = _cut_tables("keras.Model.save_weights", lambda: [_keras().Model], "filepath")
-EXPORT = _cut_tables("keras.Model.export", lambda: [_keras().Model], "filepath")
+SAVE = _sharded_variables("keras.Model.save", lambda: [_keras().Model], "filepath")
+SAVE_WEIGHTS = _sharded_variables("keras.Model.save_weights", lambda: [_keras().Model], "filepath")
+EXPORT = _sharded_variables("keras.Model.export", lambda: [_keras().Model], "filepath")
 SAVE_MODEL = Patch(
     "keras.saving.save_model",
-    _CUT,
+    _SHARDED,
     _ONE_PART,
     True,
     lambda: [cast(type, module) for module in (_keras().saving, _keras().models)],
@@ -272,17 +269,17 @@ SAVE_MODEL = Patch(
 )
 SWAP_EMA = Patch(
     "keras.callbacks.SwapEMAWeights.set_model",
-    "moving averages are cut over the ranks with `partition_state`",
+    "moving averages are sharded over the ranks with `partition_state`",
     "SwapEMAWeights does nothing with `partition_state`",
     False,
     lambda: [_keras().callbacks.SwapEMAWeights],
     ("self", "model"),
 )
-SAVE_SLOTS = _cut_tables("keras.Optimizer.save_own_variables", _base_optimizer, "store")
-LOAD_SLOTS = _cut_tables("keras.Optimizer.load_own_variables", _base_optimizer, "store")
-ADD_SLOT = _cut_tables("keras.Optimizer.add_variable_from_reference", _base_optimizer, "reference_variable")
+SAVE_SLOTS = _sharded_variables("keras.Optimizer.save_own_variables", _base_optimizer, "store")
+LOAD_SLOTS = _sharded_variables("keras.Optimizer.load_own_variables", _base_optimizer, "store")
+ADD_SLOT = _sharded_variables("keras.Optimizer.add_variable_from_reference", _base_optimizer, "reference_variable")
 # Before Keras 3.11 these two add their accumulators without a reference.
-ADD_ACCUMULATORS = _cut_tables(
+ADD_ACCUMULATORS = _sharded_variables(
     "keras.optimizers.Adagrad.build", lambda: [_keras().optimizers.Adagrad, _keras().optimizers.Ftrl], "var_list"
 )
 PATCHES = tuple(row for row in list(globals().values()) if isinstance(row, Patch))

@@ -1,8 +1,9 @@
 """The changes to Keras's own classes: this file alone assigns to them; `patch_table.py` lists what is changed, and why.
 
-What stands in place of a function of Keras is in the module that needs it, as `make(plain) -> replacement`. That module
-calls `replace`, which looks up Keras's function, checks that it still is what the replacement was written for, and puts
-the replacement there, once. Where Keras has changed, an error or a warning says so, as the row of the table has it.
+The code that runs in place of a function of Keras is in the module that needs it, as `around(plain, *arguments)`, where
+`plain` is Keras's function. That module calls `wrap`, which looks up Keras's function, checks that it still is what the
+code was written for, and puts a wrapper there, once; or `replace`, for what is not a function. Where Keras has changed,
+an error or a warning says so, as the row of the table has it.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ class Applied(NamedTuple):
     patch: Patch
     owner: type
     before: Any
-    ours: Any
+    replacement: Any
 
 
 _applied: list[Applied] = []
 
 
 def applied() -> tuple[Applied, ...]:
-    """What is replaced now, in the order in which that was done. `FIT` keeps the function, which has another body."""
+    """Returns the present replacements, in their order. `FIT` keeps the function, which has another body."""
     return tuple(_applied)
 
 
@@ -71,12 +72,33 @@ def replace(patch: Patch, make: Callable[[Any], Any], of: type | None = None) ->
     return True
 
 
+def wrap(patch: Patch, around: Callable[..., Any], of: type | None = None) -> bool:
+    """Replaces a function of Keras by one that returns `around(plain, *arguments)`; does nothing where that is done.
+
+    Args:
+        patch: the row of the table. Of a property the getter is replaced.
+        around: gets Keras's function, None if there is none, and the arguments of the call, `self` among them.
+        of: as for `replace`, like the result and the errors.
+    """
+    return replace(patch, functools.partial(_wrapper, around), of)
+
+
+def _wrapper(around: Callable[..., Any], plain: Any) -> Any:
+    if isinstance(plain, property):
+        return property(_wrapper(around, plain.fget), plain.fset, plain.fdel, plain.__doc__)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return around(plain, *args, **kwargs)
+
+    return call if plain is None else functools.update_wrapper(call, plain)
+
+
 def restore(patches: Iterable[Patch]) -> None:
     """Restores the original attributes, except those that other code has replaced since."""
     chosen = tuple(patches)
     for one in reversed([one for one in _applied if one.patch in chosen]):
         _applied.remove(one)
-        if vars(one.owner).get(one.patch.attribute) is not one.ours:
+        if vars(one.owner).get(one.patch.attribute) is not one.replacement:
             continue
         if one.before is _ABSENT:
             delattr(one.owner, one.patch.attribute)
@@ -85,8 +107,8 @@ def restore(patches: Iterable[Patch]) -> None:
 
 
 @functools.cache
-def take_over_fit(make: Callable[[Any], Any]) -> None:
-    """Replaces the body of Keras's `fit` by `make(fit)`; does nothing the second time.
+def take_over_fit(around: Callable[..., Any]) -> None:
+    """Replaces the body of Keras's `fit` by a call of `around(fit, *arguments)`; does nothing the second time.
 
     Other libraries replace `fit` too (autologging, tests), with and without `functools.wraps`, and may have taken hold
     of Keras's function before we came. So no attribute is replaced: that function object itself gets another body.
@@ -105,14 +127,14 @@ def take_over_fit(make: Callable[[Any], Any]) -> None:
     plain = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
     plain.__kwdefaults__ = function.__kwdefaults__
     plain.__qualname__ = function.__qualname__
-    trainer._smddp_fit = make(plain)
+    trainer._smddp_fit = _wrapper(around, plain)
     function.__signature__ = inspect.signature(plain)
     function.__defaults__ = function.__kwdefaults__ = None
-    function.__code__ = _call_of_ours.__code__
+    function.__code__ = _call_replacement.__code__
     _applied.append(Applied(FIT, trainer, plain, function))
 
 
-def _call_of_ours(self: Any, *args: Any, **kwargs: Any) -> Any:
+def _call_replacement(self: Any, *args: Any, **kwargs: Any) -> Any:
     # Runs with the globals of Keras's module: may use nothing but its arguments.
     return self._smddp_fit(*args, **kwargs)
 
@@ -152,13 +174,13 @@ def _content(cell: types.CellType) -> Any:
 
 
 def _plain(patch: Patch, owner: type) -> Any:
-    """What the patch replaces, or None: a function (of a class method the one inside) or a property."""
+    """Returns the function (of a class method the one inside) or property that the patch replaces, or None."""
     value = vars(owner).get(patch.attribute, getattr(owner, patch.attribute, None))
     return value.__func__ if isinstance(value, classmethod) else value
 
 
 def _difference(patch: Patch, owner: type, plain: object) -> str:
-    """What is not as the patch expects it, or ""."""
+    """Returns the difference from what the patch expects, or ""."""
     where = f"{owner.__name__}.{patch.attribute}"
     if plain is None:
         return "" if patch.kind in ("new", "any") else f"{where} does not exist"
@@ -196,11 +218,11 @@ def _mark_of(replacement: object) -> Any:
     return getattr(getattr(replacement, "fget", replacement), _MARK, None)
 
 
-def _assign(patch: Patch, owner: type, ours: Any) -> None:
-    setattr(getattr(ours, "fget", ours), _MARK, patch.name)
-    ours = classmethod(ours) if patch.kind == "classmethod" else ours
-    _applied.append(Applied(patch, owner, vars(owner).get(patch.attribute, _ABSENT), ours))
-    setattr(owner, patch.attribute, ours)
+def _assign(patch: Patch, owner: type, replacement: Any) -> None:
+    setattr(getattr(replacement, "fget", replacement), _MARK, patch.name)
+    replacement = classmethod(replacement) if patch.kind == "classmethod" else replacement
+    _applied.append(Applied(patch, owner, vars(owner).get(patch.attribute, _ABSENT), replacement))
+    setattr(owner, patch.attribute, replacement)
 
 
 def _say_changed(patch: Patch, found: str) -> None:

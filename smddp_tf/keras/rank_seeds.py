@@ -13,7 +13,6 @@ them, such as the order of the data, may have to be the same on all ranks.
 
 from __future__ import annotations
 
-import functools
 import gc
 from collections.abc import Callable
 from typing import Any
@@ -32,8 +31,8 @@ _STORE = "seed_generators"
 def install() -> None:
     """Replaces `SeedGenerator.next`, and notes which generators belong to layers; does nothing the second time."""
     if not any(one.patch is patch_table.SEED for one in patches.applied()):
-        patches.replace(patch_table.SEED, _folding_in_the_rank)
-        patches.replace(patch_table.SEED_OWNER, _noting)
+        patches.wrap(patch_table.SEED, _next)
+        patches.wrap(patch_table.SEED_OWNER, _add_to_store)
         note_existing()
 
 
@@ -50,25 +49,17 @@ def _note(generator: keras.random.SeedGenerator) -> None:
     generator.state.smddp_agreed = True  # a step moves it alike on all ranks, also where a rank had no data
 
 
-def _noting(plain: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(plain)
-    def add_to_store(self: Any, store_name: str, value: Any) -> None:
-        plain(self, store_name, value)
-        if store_name == _STORE:
-            _note(value)
-
-    return add_to_store
+def _add_to_store(plain: Callable[..., Any], self: Any, store_name: str, value: Any) -> None:
+    plain(self, store_name, value)
+    if store_name == _STORE:
+        _note(value)
 
 
-def _folding_in_the_rank(plain: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(plain)
-    def next(self: Any, *args: Any, **kwargs: Any) -> Any:
-        seed = plain(self, *args, **kwargs)
-        if not getattr(self, _BELONGS_TO_LAYER, False) or getattr(self, _SAME_ON_ALL_RANKS, False):
-            return seed
-        return folded(seed, basics.rank()) if basics.is_initialized() and basics.size() > 1 else seed
-
-    return next
+def _next(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    seed = plain(self, *args, **kwargs)
+    if not getattr(self, _BELONGS_TO_LAYER, False) or getattr(self, _SAME_ON_ALL_RANKS, False):
+        return seed
+    return folded(seed, basics.rank()) if basics.is_initialized() and basics.size() > 1 else seed
 
 
 def folded(seed: tf.Tensor, rank: int) -> tf.Tensor:
@@ -80,7 +71,7 @@ def folded(seed: tf.Tensor, rank: int) -> tf.Tensor:
 
 
 def _scattered(rank: int) -> int:
-    """31 bits, other ones for each rank, that seem random, so that small seeds of different layers do not meet."""
+    """31 bits, other ones for each rank, that seem random, so that small seeds of different layers stay different."""
     bits = rank
     for factor in (0x45D9F3B, 0x119DE1F3):  # odd, so that no two ranks get the same
         bits = (bits ^ (bits >> 16)) * factor & 0x7FFFFFFF

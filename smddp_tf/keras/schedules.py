@@ -119,7 +119,7 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Warmup:
-        """What `get_config` described."""
+        """Returns the schedule that `get_config` has described."""
         if isinstance(rate := config["learning_rate"], dict):
             rate = keras.optimizers.schedules.deserialize(rate)
         return cls(**{**config, "learning_rate": rate})

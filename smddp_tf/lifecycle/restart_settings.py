@@ -6,13 +6,9 @@ from collections.abc import Mapping
 
 from smddp_tf.exceptions import LaunchError
 
-COMMIT_DIR, MIN_RANKS = "SMDDP_COMMIT_DIR", "SMDDP_MIN_NP"
+COMMIT_DIR = "SMDDP_COMMIT_DIR"  # the folder for commits
+MIN_RANKS = "SMDDP_MIN_NP"
 JOB = "SMDDP_RUN_JOB"  # the same in all starts of a job
-
-
-def commit_dir_of(environment: Mapping[str, str]) -> str:
-    """The folder for commits, or ""."""
-    return environment.get(COMMIT_DIR, "")
 
 
 def job_of(environment: Mapping[str, str]) -> str:

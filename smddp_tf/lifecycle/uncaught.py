@@ -1,6 +1,6 @@
 """An uncaught exception on one rank ends the job at once, and its traceback is printed last.
 
-The other ranks are told what it was and name it in one line. The errors that follow on the other ranks are printed
+The other ranks get its text and name it in one line. The errors that follow on the other ranks are printed
 without tracebacks, which would hide the relevant one. The order in which the ranks print:
 tf_ops/runtime/health/exception_notice.h. Each rank tells smddprun whether the exception was its own
 (tf_ops/core/env/launcher.h).
@@ -35,7 +35,7 @@ _installed: Hook | None = None
 
 
 def watch() -> None:
-    """Installs our hook in front of the one in `sys.excepthook`. Does nothing while ours is in place."""
+    """Installs a hook in front of the one in `sys.excepthook`. Does nothing while it is installed."""
     global _installed
     if sys.excepthook is not _installed:
         _installed = _hook_before(sys.excepthook)

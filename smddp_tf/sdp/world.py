@@ -40,7 +40,7 @@ def shutdown() -> None:
 def get_worker_comm() -> MPI.Comm:
     """An mpi4py communicator of all ranks, in their order, for `gather`, `Barrier` and the like.
 
-    Nothing else uses it, so its messages meet no others. The first call is collective.
+    Nothing else uses it, so its messages match no others. The first call is collective.
 
     Raises:
         ImportError: mpi4py is not installed.

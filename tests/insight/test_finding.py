@@ -40,8 +40,8 @@ def test_severity_place_and_cost_in_words() -> None:
 
 
 def test_sentences_have_the_figures_and_the_parameters() -> None:
-    told = Finding(0.2, {"seconds": 34.56}, rank=3).told(max_initialization_time(threshold=0.5))
-    assert told.rule == "MaxInitializationTime"
-    assert told.figures == {"threshold": 0.5, "seconds": 34.56}
-    assert told.evidence == "35 s after `hvd.init`; the limit is 0.5 minutes."
-    assert "{" not in told.what + told.evidence + told.advice
+    described = Finding(0.2, {"seconds": 34.56}, rank=3).described(max_initialization_time(threshold=0.5))
+    assert described.rule == "MaxInitializationTime"
+    assert described.figures == {"threshold": 0.5, "seconds": 34.56}
+    assert described.evidence == "35 s after `hvd.init`; the limit is 0.5 minutes."
+    assert "{" not in described.what + described.evidence + described.advice

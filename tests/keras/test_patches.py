@@ -104,6 +104,23 @@ def test_the_wrapper_of_another_library_is_replaced_and_kept(hvd):
     assert Owner.method is theirs
 
 
+def test_a_wrapper_gets_the_function_and_the_arguments(hvd):
+    class Owner(Plain):
+        pass
+
+    method, value = row("method", Owner, True), row("value", Owner, True, kind="property")
+    absent = row("absent", Owner, True, kind="new")
+    for patch in (method, value, absent):
+        assert patches.wrap(patch, lambda plain, self, *args, **kwargs: (plain, type(self), args, kwargs))
+    plain, *called = Owner().method(3, grads=4)
+    assert (plain, called) == (Plain.method, [Owner, (3,), {"grads": 4}])
+    assert Owner.method.__wrapped__ is Plain.method
+    assert Owner().value[0] is Plain.value.fget
+    assert Owner().absent(5) == (None, Owner, (5,), {})
+    patches.restore([method, value, absent])
+    assert (Owner().method(1), Owner().value, hasattr(Owner, "absent")) == (1, 1, False)
+
+
 class Trainer:
     def make_train_function(self): ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from smddp_tf.exceptions import LaunchError
-from smddp_tf.lifecycle.restart_settings import COMMIT_DIR, JOB, MIN_RANKS, commit_dir_of, job_of, min_ranks_of
+from smddp_tf.lifecycle.restart_settings import JOB, MIN_RANKS, job_of, min_ranks_of
 
 
 @pytest.mark.parametrize(("text", "ranks"), [("", 1), ("1", 1), ("12", 12)])
@@ -20,9 +20,7 @@ def test_what_is_no_number_of_ranks_is_named(text: str) -> None:
         min_ranks_of({MIN_RANKS: text})
 
 
-def test_the_name_of_a_job_and_its_folder() -> None:
+def test_the_name_of_a_job() -> None:
     assert job_of({JOB: "ours", "PMIX_NAMESPACE": "mpi"}) == "ours"
     assert job_of({"PMIX_NAMESPACE": "mpi"}) == "mpi"
     assert job_of({}) == ""
-    assert commit_dir_of({COMMIT_DIR: "/commits"}) == "/commits"
-    assert commit_dir_of({}) == ""

@@ -17,7 +17,7 @@ WRITERS = {
     "smddp_tf/data/compute_service.py": "mkstemp",
     "smddp_tf/elastic/disk.py": "O_NOFOLLOW",
     "smddp_tf/insight/report.py": "monitor.lines import opened",
-    "smddp_tf/keras/saving/whole_files.py": "O_NOFOLLOW",
+    "smddp_tf/keras/saving/atomic_files.py": "O_NOFOLLOW",
     "smddp_tf/monitor/lines.py": "O_NOFOLLOW",
     "smddp_tf/run/launch/sagemaker.py": "/opt/ml/output/failure",  # in a container of SageMaker
     "smddp_tf/run/launch/job.py": "os.pipe()",  # the job's standard input

@@ -76,7 +76,7 @@ def test_imports_go_down(imports: list[Import], package: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("smddp_tf.keras.saving.cut_tables", "def f():\n    from smddp_tf.keras.optimizer import reducing\n"),
+        ("smddp_tf.keras.saving.sharded_variables", "def f():\n    from smddp_tf.keras.optimizer import reducing\n"),
         ("smddp_tf.keras.roles.wrapping", "import smddp_tf.keras.fit.guard\n"),
         ("smddp_tf.keras.layers.configs", "from smddp_tf.keras import sharding\n"),
         ("smddp_tf.collectives.emit", "def f():\n    import_module('smddp_tf.gradients.reducer')\n"),

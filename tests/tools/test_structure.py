@@ -191,9 +191,9 @@ def test_the_way_of_a_gradient_is_as_listed_and_short(of_python):
 
 
 def test_the_way_of_a_batch_is_as_listed_and_short(of_python):
-    assert len(of_python.STOPS_OF_BATCH) <= 13
+    assert len(of_python.STOPS_OF_BATCH) <= 11
     assert len(set(of_python.files_of(of_python.STOPS_OF_BATCH))) <= 9
-    assert of_python.turns_back(of_python.STOPS_OF_BATCH) <= 4
+    assert of_python.turns_back(of_python.STOPS_OF_BATCH) <= 2
 
 
 def test_keras_private_state_has_one_writer(of_python):

@@ -10,11 +10,11 @@ import tensorflow as tf
 from smddp_tf.collectives import graph
 from smddp_tf.collectives.reduce_op import Adasum, Average, Sum
 from smddp_tf.compression import AnyCompressor, Compression
-from smddp_tf.gradients.local_sources import LocalSources
+from smddp_tf.gradients.local_sources import LocalSources, replaced
 from smddp_tf.gradients.options import ReduceOptions
 from smddp_tf.gradients.reducer import GradientReducer
 from smddp_tf.keras.optimizer import distributed as of_keras
-from smddp_tf.keras.roles.wrapping import shown_as_horovods
+from smddp_tf.keras.roles.wrapping import named_as_horovod
 from smddp_tf.process_sets import ProcessSet, global_process_set
 
 
@@ -56,7 +56,7 @@ def DistributedOptimizer(
     """
     given = dict(locals())
     if isinstance(optimizer, tf.compat.v1.train.Optimizer) and partition_state is None and shard is None:
-        optimizer_class = shown_as_horovods(DistributedV1Optimizer, "horovod.tensorflow", "_DistributedOptimizer")
+        optimizer_class = named_as_horovod(DistributedV1Optimizer, "horovod.tensorflow", "_DistributedOptimizer")
         return optimizer_class(optimizer, use_locking, ReduceOptions.of(given))
     del given["use_locking"]
     return of_keras.DistributedOptimizer(**given)
@@ -152,7 +152,7 @@ class _Passes:
 
     def add(self, grads: Sequence[Any], reduce: Callable[[list[Any]], list[Any]]) -> list[Any]:
         """Returns the reduced sums in every `count`-th run, and in the others zeros, which must not be applied."""
-        present = [index for index, grad in enumerate(grads) if grad is not None]
+        missing, present = [None] * len(grads), [index for index, grad in enumerate(grads) if grad is not None]
         sums = [_variable(tf.zeros(grads[index].shape, grads[index].dtype)) for index in present]
         done = _variable(tf.zeros([], tf.int64))
         added = [kept.assign_add(grads[index]) for kept, index in zip(sums, present)]
@@ -160,20 +160,15 @@ class _Passes:
             self._complete = tf.equal(done.read_value() % self._count, 0)
 
         def finish() -> list[tf.Tensor]:
-            totals: list[Any] = [None] * len(grads)
-            for index, kept in zip(present, sums):
-                totals[index] = kept.read_value() / self._count if self._average else kept.read_value()
-            reduced = [grad for grad in reduce(totals) if grad is not None]
+            totals = [kept.read_value() / self._count if self._average else kept.read_value() for kept in sums]
+            reduced = [grad for grad in reduce(replaced(missing, present, totals)) if grad is not None]
             with tf.control_dependencies(reduced):
                 emptied = [kept.assign(tf.zeros_like(kept)) for kept in sums]
             with tf.control_dependencies(emptied):
                 return [tf.identity(grad) for grad in reduced]
 
         results = tf.cond(self._complete, finish, lambda: [tf.zeros_like(grads[index]) for index in present])
-        handed_on: list[Any] = [None] * len(grads)
-        for index, result in zip(present, results):
-            handed_on[index] = result
-        return handed_on
+        return replaced(missing, present, results)
 
     def when_complete(self, update: Callable[[], Any], skip: Callable[[], Any]) -> Any:
         """The op that runs `update` in a run that completes the passes, else `skip`."""

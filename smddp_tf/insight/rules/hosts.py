@@ -26,9 +26,9 @@ def oversubscribed_cores(recording: Recording, given: Parameters) -> Iterator[Fi
         cores, used = table["cpu"].shape[1], float(np.median(table["cpu"].sum(1)))
         runnable = float(np.median(table["runnable"])) - 1  # one is who counts them
         if runnable > given.threshold * cores and used > given.busy * cores:
-            ours = sum(recording.cpu_of(rank) for rank in recording.on(host))
-            others = max(0.0, used - ours)
-            figures = {"runnable": runnable, "cores": cores, "ours": ours / 100, "others": others / 100}
+            own = sum(recording.cpu_of(rank) for rank in recording.on(host))
+            others = max(0.0, used - own)
+            figures = {"runnable": runnable, "cores": cores, "ours": own / 100, "others": others / 100}
             yield Finding(1 - cores / runnable, figures, host, case="others" if others > used / 4 else "ranks")
 
 

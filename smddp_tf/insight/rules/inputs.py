@@ -67,7 +67,7 @@ def all_ranks_read_everything(recording: Recording, given: Parameters) -> Iterat
     What one rank has read from storage comes to the others from the page cache, so the ranks together then read as much
     from storage as one of them reads in all. Ranks that read different files read from storage what they read in all.
     """
-    told = False
+    found = False
     for host in recording.hosts:
         tables = [recording.processes[rank] for rank in recording.on(host)]
         if len(tables) < 2 or not all(table["time"].size for table in tables):
@@ -75,12 +75,12 @@ def all_ranks_read_everything(recording: Recording, given: Parameters) -> Iterat
         storage, read = _while_read_from_storage(tables)
         if storage < 1e6 * given.least or storage < given.cached * max(read):
             continue
-        told = True
+        found = True
         totals = [float(np.ptp(table["read_bytes"])) for table in tables]
         if storage < sum(read) * (1 + 1 / len(tables)) / 2 and max(totals) < 1.1 * min(totals):
             figures = {"ranks": len(tables), "each": float(np.mean(totals)) / 1e6, "storage": storage / 1e6}
             yield Finding(0.0, figures, host)
-    if not told:
+    if not found:
         raise NotSeen("no two ranks of a host read from storage what was not in the page cache")
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from smddp_tf import urls
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.saving.cut_tables import together
-from smddp_tf.keras.saving.whole_files import is_for_fsspec, saving_to_url, saving_whole_files
+from smddp_tf.keras.saving.atomic_files import is_for_fsspec, saving_atomically, saving_to_url
+from smddp_tf.keras.saving.sharded_variables import together
 
 _EXTENSIONS = (".keras", ".h5")
 
@@ -18,7 +18,7 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
 
     `keras.callbacks.ModelCheckpoint` with `save_best_only=True`, safe to give to `fit` on every rank. Put
     `MetricAverageCallback` before it: rank 0 then judges by the mean over all ranks and not by its own part of the
-    data. Saving needs the other ranks only for tables that are cut over them, and the file loads in plain Keras.
+    data. Saving needs the other ranks only for tables that are sharded over them, and the file loads in plain Keras.
 
     A file is replaced when the new one is whole and on the disk, so there must be room for both; when it cannot be
     saved, the old one stays. A symbolic link in its place is replaced, not followed.
@@ -105,7 +105,7 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
 
     def _on_rank_zero(self, hook: Any, number: int, logs: dict[str, Any] | None) -> None:
         def save() -> None:
-            with saving_whole_files(self, self.model), saving_to_url(self):
+            with saving_atomically(self, self.model), saving_to_url(self):
                 hook(number, logs)
 
         together(self.model, save)

@@ -12,13 +12,16 @@ from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
 from smddp_tf.collectives import ops
 from smddp_tf.collectives.functions import broadcast_variables
-from smddp_tf.collectives.reduce_op import Max, Min
+from smddp_tf.collectives.rank_facts import any_rank
+from smddp_tf.collectives.reduce_op import Max
 from smddp_tf.collectives.root_ranks import checked_root
 from smddp_tf.collectives.tensor_types import AnyOptimizer, AnyVariable
 from smddp_tf.keras._backend import build_optimizer, keras, optimizer_variables
 from smddp_tf.keras.adapted_layers import share_adapted
 from smddp_tf.keras.roles.local_variables import slots_of
 from smddp_tf.keras.roles.optimizers import being_accumulated, innermost, iterations_of
+
+_NAME = "BroadcastGlobalVariablesCallback"
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
@@ -71,7 +74,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._sent = []
         self._has_batches = self._settled = False
         ready = _build_optimizer_of(self.model) and not self._is_extended()
-        if _over_ranks("is the model built", ready, Min):
+        if not any_rank(not ready, f"{_NAME} (is the model built)"):
             self._send()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
@@ -98,7 +101,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             return
         self._settled = True
         missing = bool(set(map(id, self._variables())) - set(map(id, self._sent)))
-        if _over_ranks("are variables missing", missing, Max):
+        if any_rank(missing, f"{_NAME} (are variables missing)"):
             self._send()
 
     def _send(self) -> None:
@@ -135,12 +138,6 @@ def _sums_to_keep(optimizer: AnyOptimizer | None) -> list[AnyVariable]:
     if not sums:
         return []
     count = tf.cast(tf.convert_to_tensor(iterations_of(innermost(optimizer))), tf.int64)
-    name = of_thread("BroadcastGlobalVariablesCallback (are the numbers of steps equal)")
+    name = of_thread(f"{_NAME} (are the numbers of steps equal)")
     most, least = ops.allreduce(tf.stack([count, -count]), op=Max, name=name).numpy()
     return sums if most == -least else []
-
-
-def _over_ranks(question: str, answer: bool, op: int) -> bool:
-    """Min: does every rank say yes? Max: does any?"""
-    name = of_thread(f"BroadcastGlobalVariablesCallback ({question})")
-    return bool(ops.allreduce(tf.constant(int(answer), tf.int32), op=op, name=name))

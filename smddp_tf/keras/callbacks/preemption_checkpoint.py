@@ -12,15 +12,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-import tensorflow as tf
-
-from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
-from smddp_tf.basics import rank, size
-from smddp_tf.collectives import ops
+from smddp_tf.basics import rank
 from smddp_tf.collectives.layouts import layout_of
 from smddp_tf.collectives.objects import broadcast_object
-from smddp_tf.collectives.reduce_op import Max
+from smddp_tf.collectives.rank_facts import any_rank
 from smddp_tf.elastic.remote import commits_in
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.elastic.states import TensorFlowKerasState
@@ -147,7 +143,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
         self._handlers_before = {}
 
     def _stop_if_asked(self, epoch: int) -> None:
-        if self.preempted or not _on_any_rank(self._asked):
+        if self.preempted or not any_rank(self._asked, "PreemptionCheckpoint (did a signal come)"):
             return
         state = self._state()
         state.epoch, state.preempted = epoch, True
@@ -200,15 +196,8 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
 def _identity_of(model: keras.Model) -> str:
     """Returns a hash that is equal for the same training in every process. It has no names: Keras numbers these."""
     weights = [
-        (getattr(layout_of(weight), "whole", tuple(weight.shape)), str(weight.dtype), weight.trainable)
+        (getattr(layout_of(weight), "full_shape", tuple(weight.shape)), str(weight.dtype), weight.trainable)
         for weight in model.weights
     ]
     optimizers = [type(each).__name__ for each in (model.optimizer, innermost(model.optimizer))]
     return hashlib.sha256(repr((weights, optimizers)).encode()).hexdigest()[:12]
-
-
-def _on_any_rank(answer: bool) -> bool:
-    if size() == 1:
-        return answer
-    flag = tf.constant(int(answer), tf.int32)
-    return bool(ops.allreduce(flag, op=Max, name=of_thread("PreemptionCheckpoint (did a signal come)")))

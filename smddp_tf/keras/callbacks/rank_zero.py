@@ -13,7 +13,7 @@ from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
 from smddp_tf.keras.roles.current_distribution import alone
 from smddp_tf.keras.roles.local_variables import local_of
-from smddp_tf.keras.saving.cut_tables import refuse_cut_tables, together
+from smddp_tf.keras.saving.sharded_variables import refuse_sharded_variables, together
 
 _ALONE, _TOGETHER = "_smddp_alone", "_smddp_together"  # attributes of hooks that were replaced
 # These change how training continues, which must be the same on all ranks.
@@ -32,8 +32,8 @@ def on_rank_zero(callback: keras.callbacks.Callback) -> keras.callbacks.Callback
     What such a callback does with the model (`evaluate`, `predict`), rank 0 does alone, with all of the data it passes,
     also under a `keras.distribution`. What needs all ranks (`fit`, `hvd.evaluate`) is an error there.
 
-    Where tables are cut over the ranks (`DistributedEmbedding`), the other ranks send theirs when a `ModelCheckpoint`
-    saves; `BackupAndRestore` is refused.
+    Where tables are sharded over the ranks (`DistributedEmbedding`), the other ranks send their shards when a
+    `ModelCheckpoint` saves; `BackupAndRestore` is refused.
 
     Example:
 
@@ -99,10 +99,10 @@ def _replace_hook(callback: keras.callbacks.Callback, name: str, mark: str, run:
 
 def _saved_together(callback: keras.callbacks.ModelCheckpoint) -> keras.callbacks.Callback:
     """Rank 0's `ModelCheckpoint`, and on the other ranks a callback that sends it parts of tables when it saves."""
-    ours = _on_this_rank(callback)
+    on_rank = _on_this_rank(callback)
     hook = "on_epoch_end" if callback.save_freq == "epoch" else "on_train_batch_end"
-    _replace_hook(ours, hook, _TOGETHER, lambda call: together(ours.model, call))
-    return ours
+    _replace_hook(on_rank, hook, _TOGETHER, lambda call: together(on_rank.model, call))
+    return on_rank
 
 
 class _RestoredOnAllRanks(keras.callbacks.Callback):
@@ -124,7 +124,7 @@ class _RestoredOnAllRanks(keras.callbacks.Callback):
         self.callback.set_model(model)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        refuse_cut_tables(self.model, self.name_of_wrapped)
+        refuse_sharded_variables(self.model, self.name_of_wrapped)
         error, epoch = None, None
         if rank() == 0:
             error, epoch = self._restore(logs)

@@ -1,4 +1,4 @@
-"""What `fit` does under a distribution beside reducing: equal weights, the metrics of all ranks, files of one rank."""
+"""The tasks of `fit` under a distribution beside reducing: equal weights, metrics of all ranks, files of one rank."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _WRITE = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "OrbaxCheckpoint",
 
 
 def callbacks_before(model: keras.Model, users: list[keras.callbacks.Callback]) -> list[keras.callbacks.Callback]:
-    """The callbacks of ours that come before the user's, unless he has given such ones himself."""
-    ours = []
+    """Returns the callbacks that come before the user's, unless these have such ones."""
+    added: list[keras.callbacks.Callback] = []
     if not any(isinstance(each, BroadcastGlobalVariablesCallback) for each in users):
-        ours.append(BroadcastGlobalVariablesCallback(0, local_variables=local_of(model)))
+        added.append(BroadcastGlobalVariablesCallback(0, local_variables=local_of(model)))
     if not any(isinstance(each, (MetricAverageCallback, MetricSumCallback)) for each in users):
-        ours.append(MetricSumCallback())
-    return ours
+        added.append(MetricSumCallback())
+    return added
 
 
 def build_by_tracing(model: keras.Model, dataset: tf.data.Dataset) -> None:
@@ -48,5 +48,5 @@ def build_by_tracing(model: keras.Model, dataset: tf.data.Dataset) -> None:
 def writing_on_rank_zero(callbacks: list[keras.callbacks.Callback]) -> list[keras.callbacks.Callback]:
     """The callbacks, with those of Keras that write files doing so on rank 0 only."""
     classes = tuple(getattr(keras.callbacks, name) for name in _WRITE if hasattr(keras.callbacks, name))
-    ours = BestModelCheckpoint  # belongs on all ranks, and writes on one
-    return [on_rank_zero(c) if isinstance(c, classes) and not isinstance(c, ours) else c for c in callbacks]
+    on_all = BestModelCheckpoint  # belongs on all ranks, and writes on one
+    return [on_rank_zero(c) if isinstance(c, classes) and not isinstance(c, on_all) else c for c in callbacks]

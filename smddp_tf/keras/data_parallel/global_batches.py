@@ -107,7 +107,7 @@ def _part_of_arrays(arrays: ArrayData, shuffle: bool) -> Part:
 
 
 def _part_of_dataset(dataset: tf.data.Dataset, shards: bool) -> Part:
-    """The same of a dataset of global batches; or, with `shards` False, of one of this rank's own batches."""
+    """Returns the part of a dataset of global batches; or, with `shards` False, of this rank's own batches."""
     leaves = tf.nest.flatten(dataset.element_spec)
     shapes = [
         leaf.shape for leaf in leaves if isinstance(leaf, (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec))

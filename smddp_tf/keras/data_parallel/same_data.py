@@ -13,14 +13,14 @@ import numpy as np
 import tensorflow as tf
 
 from smddp_tf import basics
-from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
-from smddp_tf.collectives import ops
+from smddp_tf.collectives.rank_facts import numbers_of_ranks
 from smddp_tf.data import arrays
 from smddp_tf.keras._backend import keras
 
 OWN_PARTS = "For data that each rank brings itself: keras.distribution.DataParallel(auto_shard_dataset=False)."
 
+_ASKS = "keras.distribution.DataParallel"
 _VALUES = 1 << 20  # of an array
 _ROWS = (8, 4096)  # of an array: at least, at most
 _VALUES_OF_BATCH = 1024  # of one of its tensors
@@ -93,10 +93,10 @@ class Digests:
         Raises:
             ValueError: they have read batches with other labels. Raised on every rank.
         """
-        read = self._of_ranks(self._read, "how many batches were read")
+        read = numbers_of_ranks([int(self._read)], f"{_ASKS} (how many batches were read)")[:, 0]
         if ended and (read != read[0]).any():
             _refuse(f"{read.tolist()} batches, by rank")
-        running = self._of_ranks(self._running[(read.min() - 1) % _KEPT], "were they the same")
+        running = numbers_of_ranks(self._running[(read.min() - 1) % _KEPT].numpy(), f"{_ASKS} (were they the same)")
         others = [np.flatnonzero(of_ranks != of_ranks[0]).tolist() for of_ranks in running.T]
         where = f"than on rank 0, in the first {read.min()} batches of a pass over the data"
         if others[0] and read.min() > 0:
@@ -108,11 +108,6 @@ class Digests:
                 "rank draws augmentations of its own, that does no harm. If ranks read other samples, or in another "
                 f"order, some are lost: seed all ranks alike. {OWN_PARTS}"
             )
-
-    @staticmethod
-    def _of_ranks(value: tf.Tensor, what: str) -> Any:
-        name = of_thread(f"keras.distribution.DataParallel ({what})")
-        return ops.allgather(value[None], name=name).numpy()
 
 
 def _refuse(received: str) -> NoReturn:

@@ -15,7 +15,7 @@ from smddp_tf.elastic.state import ObjectState
 from smddp_tf.elastic.variables import check_fit, copies
 from smddp_tf.keras._backend import build_optimizer, optimizer_variables
 from smddp_tf.keras.roles.wrapping import reducer_on
-from smddp_tf.keras.saving.cut_tables import cut, together, whole
+from smddp_tf.keras.saving.sharded_variables import full_value, shard_of, together
 
 
 class TensorFlowKerasState(ObjectState):
@@ -85,7 +85,7 @@ class TensorFlowKerasState(ObjectState):
         Of sharded variables it has the shape; their values follow, one by one.
         """
         values = [
-            np.asarray(value) if layout_of(variable) is None else layout_of(variable).whole
+            np.asarray(value) if layout_of(variable) is None else layout_of(variable).full_shape
             for variable, value in self._saved
         ]
         return {"values": values, "attributes": super().to_disk()}
@@ -104,12 +104,12 @@ class TensorFlowKerasState(ObjectState):
         return together(self.model, self._write, self._optimizers()) or ""
 
     def _after_content(self) -> Iterator[Any]:
-        return (whole(variable) for variable, _ in self._saved if layout_of(variable) is not None)
+        return (full_value(variable) for variable, _ in self._saved if layout_of(variable) is not None)
 
     def _take_parts(self, commit: Iterator[Any]) -> None:
         for variable, value in zip(self._variables(), next(commit)["values"]):
             if not _is_taken_over_by_rank_0(variable, value):
-                variable.assign(cut(variable, next(commit) if isinstance(value, tuple) else value))
+                variable.assign(shard_of(variable, next(commit) if isinstance(value, tuple) else value))
         self._save_model()
 
     def _save_model(self) -> None:
@@ -123,7 +123,7 @@ class TensorFlowKerasState(ObjectState):
         return [optimizer for optimizer in both if optimizer is not None]
 
     def _variables(self) -> list[Any]:
-        """What all ranks share, each variable once."""
+        """Returns the variables that all ranks share, each once."""
         variables = list(self.model.variables)
         for optimizer in self._optimizers():
             if not isinstance(optimizer, tf.compat.v1.train.Optimizer):  # those make their variables when they apply
@@ -132,7 +132,7 @@ class TensorFlowKerasState(ObjectState):
         return list({id(variable): variable for variable in variables}.values())
 
     def _sums(self) -> list[tf.Variable]:
-        """What `backward_passes_per_step` has added up so far: every rank's own, and made by the first pass."""
+        """Returns the sums of `backward_passes_per_step` so far: each rank's own, made by the first pass."""
         reducers = filter(None, map(reducer_on, self._optimizers()))
         return [variable for each in reducers if each.passes is not None for variable in each.passes.variables]
 

@@ -1,1 +1,1 @@
-"""What `fit` and `evaluate` do to keep the ranks together."""
+"""Keeps the ranks together in `fit` and `evaluate`."""

@@ -15,6 +15,7 @@ import tensorflow as tf
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import is_initialized, rank, size
 from smddp_tf.collectives.functions import allgather_object
+from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.data.tf_datasets import without_autotune
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.uneven_batches import ERROR
@@ -33,20 +34,23 @@ def data_of(iterator: object) -> EpochData | None:
 
 
 class EpochData:
-    """What one of Keras's iterators reads.
+    """The data of one of Keras's iterators.
 
     Attributes:
         part: this rank's part of global batches; None without a `keras.distribution`.
         steps_per_epoch: what Keras was given as that.
         dataset: what is read, before it is timed.
+        epochs: the epoch numbers of data from `hvd.data.shard`.
+        uneven: runs the epochs of a `fit` whose ranks may differ; None where they cannot, or not yet.
     """
 
-    def __init__(self, iterator: Any, part: Part | None, has_rows: bool) -> None:
+    def __init__(self, iterator: Any, part: Part | None, source: object, has_rows: bool) -> None:
         """Prepares the data for steps that are as many as this rank has batches.
 
         Args:
             iterator: Keras's, which has made its dataset.
             part: of that dataset.
+            source: the data of the user's that it was made of; None where their epochs have no numbers.
             has_rows: whether the steps take the pairs of `part`, as those of `evaluate` do.
         """
         # Not kept alive: an iterator must end with `fit`, not when cycles are collected.
@@ -57,6 +61,8 @@ class EpochData:
         self._padding: Any = None
         self.part = part
         self.steps_per_epoch: int | None = iterator.steps_per_epoch
+        self.epochs = EpochsOfFit(source)
+        self.uneven: UnevenEpochs | None = None
         setattr(iterator, _ATTRIBUTE, self)
         self.prepare()
 
@@ -64,7 +70,7 @@ class EpochData:
         """Makes the dataset in this order: the rank's part, without autotune, as long as agreed, padded, timed.
 
         Args:
-            supply: what this rank has told the others.
+            supply: this rank's, which the others have.
             steps: what all ranks have agreed on; None: every rank makes the steps that it has data for.
         """
         dataset, by_rows = self._own, steps is not None and steps.by_rows
@@ -108,11 +114,11 @@ class EpochData:
 
     @property
     def digests(self) -> Digests | None:
-        """What compares the ranks' batches, where they must be the same."""
+        """The digests that compare the ranks' batches, where these must be the same."""
         return None if self.part is None else self.part.digests
 
     def supply(self, steps_per_execution: int) -> Supply:
-        """What this rank knows about its data."""
+        """Returns the facts of this rank's data."""
         part = self.part
         batches = self._iterator.data_adapter.num_batches if part is None or part.steps is None else part.steps
         if batches is None:
@@ -124,9 +130,21 @@ class EpochData:
         return Supply(batches, self.steps_per_epoch or None, steps_per_execution, breaks_off, rows)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Before an epoch's data are read: shuffled arrays get another order, the same on all ranks."""
+        """Called before the data of an epoch are read: sets their order, the same on all ranks, and their length."""
+        self.epochs.begin_epoch()
         if self.part is not None and self.part.epoch is not None:
             self.part.epoch.assign(epoch)
+        if self.uneven is not None:
+            self.uneven.begin_epoch()
+
+    def end_fit(self) -> None:
+        """Called after the last epoch.
+
+        Iterators, of which that of padding is one, must end with `fit` and not when cycles are collected: the longer
+        they live, the longer TensorFlow takes to end the threads that tune them.
+        """
+        self.epochs.end_fit()
+        self.uneven = self._padding = None
 
     def set_length(self, steps: float, continues: bool) -> None:
         """Before an epoch whose length the ranks have agreed on.
@@ -146,7 +164,7 @@ class UnevenEpochs:
 
     Attributes:
         function: Keras's train function, traced with the hooks of uneven steps.
-        watched: whether it must be called in the place of that.
+        watched: whether it must be called instead of that.
         end_step: what is called after each of its calls.
     """
 

@@ -6,17 +6,19 @@ from typing import Any
 
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import size
-from smddp_tf.collectives.functions import allgather_object
+from smddp_tf.collectives.objects import allgather_object
+from smddp_tf.collectives.rank_facts import facts_of_ranks
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.fit.epoch_data import EpochData, zeros_of
 from smddp_tf.keras.fit.guard import compare_evaluated
-from smddp_tf.keras.fit.plan import one_progress_bar, plan_of_evaluation
+from smddp_tf.keras.fit.plan import TrainerPlan, one_progress_bar
 from smddp_tf.keras.metric_merge import Seen, exact_metrics, merged, numeric_entries, states_of
 from smddp_tf.keras.roles import running
-from smddp_tf.keras.roles.current_distribution import refuse_alone
+from smddp_tf.keras.roles.current_distribution import current, refuse_alone
 from smddp_tf.keras.roles.step_hooks import hooks_of
 
 _NAME = "hvd.evaluate"
+_WHICH = f"{_NAME} (which metrics)"
 
 
 def evaluate(model: keras.Model, x: Any = None, y: Any = None, *, return_dict: bool = False, **options: Any) -> Any:
@@ -60,7 +62,7 @@ def evaluate(model: keras.Model, x: Any = None, y: Any = None, *, return_dict: b
     try:
         logs, samples, data = _evaluate_part(model, x, y, options)
     except Exception as error:
-        allgather_object({"error": f"{type(error).__name__}: {error}"}, name=of_thread(f"{_NAME} (which metrics)"))
+        allgather_object({"error": f"{type(error).__name__}: {error}"}, name=of_thread(_WHICH))
         raise
     _check_same_metrics(model, logs)
     compare_evaluated(model, data)
@@ -72,7 +74,7 @@ def evaluate(model: keras.Model, x: Any = None, y: Any = None, *, return_dict: b
 
 def _evaluate_part(model: keras.Model, x: Any, y: Any, options: Any) -> tuple[dict[str, Any], float, EpochData | None]:
     """The results of this rank's part of the data, its number of samples, and what Keras's iterator has read."""
-    plan, hooks = plan_of_evaluation(model), hooks_of(model, "test")
+    plan, hooks = TrainerPlan(model, {}, distribution=current()), hooks_of(model, "test")
     before = float(hooks.samples)  # of a `fit` that counts already, and goes on where it was
     with hooks.installed_in(model, plan.step_kind("test", watched=False)):
         hooks.samples.assign(0.0)
@@ -98,14 +100,10 @@ def _logs_without_data(model: keras.Model, data: Any) -> dict[str, Any]:
 
 def _check_same_metrics(model: keras.Model, logs: dict[str, Any]) -> None:
     states = [(each.name, [tuple(variable.shape) for variable in each.variables]) for each in exact_metrics(model)]
-    mine = {"results": sorted(logs), "states": states}
-    everybody = allgather_object(mine, name=of_thread(f"{_NAME} (which metrics)"))
-    for other, theirs in enumerate(everybody):
-        if "error" in theirs:
-            raise RuntimeError(f"`evaluate` failed on rank {other}: {theirs['error']}")
-    for other, theirs in enumerate(everybody):
-        if theirs != everybody[0]:
+    of_ranks = facts_of_ranks({"results": sorted(logs), "states": states}, _WHICH, "`evaluate`")
+    for rank, facts in enumerate(of_ranks):
+        if facts != of_ranks[0]:
             raise ValueError(
                 "`evaluate` needs a model with the same metrics on all ranks. "
-                f"Received: {everybody[0]} on rank 0 and {theirs} on rank {other}."
+                f"Received: {of_ranks[0]} on rank 0 and {facts} on rank {rank}."
             )

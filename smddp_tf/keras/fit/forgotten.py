@@ -27,7 +27,7 @@ def is_meant_for_all_ranks(model: keras.Model, callbacks: Iterable[Any]) -> bool
 
 
 def watching(model: keras.Model, callbacks: Iterable[Any]) -> list[Any]:
-    """What watches a `fit` of a model that does not seem to reduce.
+    """Returns the callbacks that watch a `fit` of a model that does not seem to reduce.
 
     Nothing where there are process sets: which ranks train together is then the user's to know.
     """
@@ -55,7 +55,7 @@ class FirstStep(keras.callbacks.Callback):
         self._run = self._first_call  # one object, to be recognised
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """Stands in for the train function, for one call."""
+        """Replaces the train function, for one call."""
         if self._function is None and self.model not in _checked:
             _checked.add(self.model)
             self._function = hooks_of(self.model, "train").intercept(self.model, self._run)
@@ -70,13 +70,13 @@ class FirstStep(keras.callbacks.Callback):
 
 
 def requests() -> Any:
-    """How much was reduced so far."""
+    """Returns the number of reductions so far."""
     stats = loader.core().stats()
     return stats["planned_buckets"] + stats["named_requests"]
 
 
 def _reductions() -> tuple[int, int, int]:
-    """The same, how much was put into graphs, and how often a tape was asked (eagerly too)."""
+    """Returns `requests()`, the number of collectives in graphs, and how often a tape has reduced (eagerly too)."""
     return requests(), graph.count(), reduced_once.count()
 
 

@@ -1,4 +1,4 @@
-"""What one guarded `fit` does to keep the ranks together: its state, and the two callbacks around the user's.
+"""The guard of one `fit`, which keeps the ranks together: its state, and the two callbacks around the user's.
 
 They
 
@@ -15,13 +15,9 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
-
 from smddp_tf._native.threads import of_thread
-from smddp_tf.collectives import ops
-from smddp_tf.collectives.functions import allgather_object
-from smddp_tf.data.epochs import EpochsOfFit
+from smddp_tf.collectives.objects import allgather_object
+from smddp_tf.collectives.rank_facts import facts_of_ranks, numbers_of_ranks
 from smddp_tf.data.first_epoch import FirstEpoch
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.uneven_batches import JOIN
@@ -36,6 +32,7 @@ from smddp_tf.keras.optimizer import same_batches
 from smddp_tf.keras.roles.step_hooks import hooks_of
 
 _NAME = "model.fit"  # what users see of these requests when a rank does not come
+_BEGINS = f"{_NAME} (before the first batch)"
 
 
 class Guard:
@@ -56,9 +53,7 @@ class Guard:
         self.votes_last = self._stopping.asks or any(_waits_for_batches(each) for each in callbacks)
         self._agreed = self._checked_start = False
         self._epochs_begun = 0
-        self._data = EpochsOfFit(plan.arguments["x"])
         self._first_epoch = FirstEpoch(plan.arguments["x"])
-        self._uneven: UnevenEpochs | None = None  # where the ranks may differ
         self._steps = contextlib.ExitStack()  # inside, our steps are installed
         self._function: Any = None
         self._run: Any = self._run_and_vote  # what Keras calls as the train function; one object, to be recognised
@@ -70,6 +65,7 @@ class Guard:
             on_test_begin=lambda logs: hooks_of(model, "test").samples.assign(0.0),
             on_test_end=lambda logs: compare_evaluated(model, data_of(getattr(model, "_eval_epoch_iterator", None))),
         )
+        data = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: self._data.begin_epoch(epoch))
         # Only where it is needed: a callback at the end of each batch makes Keras wait for each batch's metrics.
         end_batch = {"on_train_batch_end": lambda batch, logs: self._stopping.end_batch()} if self.votes_last else {}
         last = keras.callbacks.LambdaCallback(
@@ -78,7 +74,7 @@ class Guard:
             on_train_end=lambda logs: self.end_training(),
             **end_batch,
         )
-        self.first, self.last = [first], [last]
+        self.first, self.last = [first, data], [last]
 
     @property
     def model(self) -> Any:
@@ -87,58 +83,52 @@ class Guard:
     # --- before training ---
 
     def agree(self) -> None:
-        """One exchange of what every rank knows, and everybody's conclusions from it."""
-        data = self._data_read()
+        """One exchange of what every rank knows, and the conclusions from it."""
+        data = self._data
         supply = data.supply(self.model.steps_per_execution)
         facts = {
-            "supply": supply, "data": self._data.numbers(), "epochs": self._plan.epochs, "mode": self._plan.mode,
+            "supply": supply, "data": data.epochs.numbers(), "epochs": self._plan.epochs, "mode": self._plan.mode,
             "stopping": self._stopping.asks, "callbacks": self._facts,
         }  # fmt: skip
         self._agreed = True
-        everybody = self._exchange(facts)
-        self._facts = agreed([facts["callbacks"] for facts in everybody])
-        self._check_equal(everybody, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
-        self._check_equal(everybody, "mode", "the same UnevenBatchesCallback, or none,")
+        of_ranks = facts_of_ranks(facts, _BEGINS, "`fit` could not begin, because it")
+        self._facts = agreed([facts["callbacks"] for facts in of_ranks])
+        self._check_equal(of_ranks, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
+        self._check_equal(of_ranks, "mode", "the same UnevenBatchesCallback, or none,")
         name_learning_rate(self._plan.callbacks, self._facts.write_rate)
-        self._stopping.agree(facts["stopping"] for facts in everybody)
-        if all(facts["supply"].steps_per_epoch is None for facts in everybody):
-            self._data.begin_fit(everybody[0]["data"])
+        self._stopping.agree(facts["stopping"] for facts in of_ranks)
+        if all(facts["supply"].steps_per_epoch is None for facts in of_ranks):
+            data.epochs.begin_fit(of_ranks[0]["data"])
         if self._plan.distribution is not None:
             build_by_tracing(self.model, data.dataset)
-        steps = plan_for(self._plan.mode, [facts["supply"] for facts in everybody])
+        steps = plan_for(self._plan.mode, [facts["supply"] for facts in of_ranks])
         self._install_steps(steps)
         if steps is not None:
-            self._uneven = UnevenEpochs(self.model, data, supply, steps, self._plan.mode, hooks_of(self.model, "train"))
-            self._uneven.begin()
+            uneven = UnevenEpochs(self.model, data, supply, steps, self._plan.mode, hooks_of(self.model, "train"))
+            data.uneven = uneven
+            uneven.begin()
             if self._votes_alone():
-                self._uneven.end_step = self._stopping.end_batch
+                uneven.end_step = self._stopping.end_batch
             if steps.watched:
-                self._run = self._uneven
-        self.adopt_function()
+                self._run = uneven
+        self.intercept_function()
 
     def report(self, error: BaseException) -> None:
         """Tells ranks that wait in `agree` that this one will not come."""
         if not self._agreed:
             self._agreed = True
             text = "".join(traceback.format_exception_only(type(error), error)).strip()
-            allgather_object({"error": text}, name=of_thread(f"{_NAME} (before the first batch)"))
+            allgather_object({"error": text}, name=of_thread(_BEGINS))
 
     @staticmethod
-    def _exchange(facts: dict[str, Any]) -> list[dict[str, Any]]:
-        everybody = allgather_object(facts, name=of_thread(f"{_NAME} (before the first batch)"))
-        for other, theirs in enumerate(everybody):
-            if "error" in theirs:
-                raise RuntimeError(f"`fit` could not begin, because it failed on rank {other}: {theirs['error']}")
-        return everybody
-
-    @staticmethod
-    def _check_equal(everybody: Sequence[dict[str, Any]], fact: str, what: str) -> None:
-        values = [facts[fact] for facts in everybody]
+    def _check_equal(of_ranks: Sequence[dict[str, Any]], fact: str, what: str) -> None:
+        values = [facts[fact] for facts in of_ranks]
         if any(value != values[0] for value in values):
             raise ValueError(f"All ranks need {what}. Received: {fact}={values}, by rank.")
 
-    def _data_read(self) -> EpochData:
-        """What Keras's iterator reads; it is there when the first callback is called."""
+    @property
+    def _data(self) -> EpochData:
+        """Returns the data of Keras's iterator, which exists when the first callback is called."""
         assert self._plan.data is not None
         return self._plan.data
 
@@ -154,22 +144,21 @@ class Guard:
         """Leaves the model as if nothing had been there."""
         hooks_of(self.model, "train").release(self.model, self._run, self._function)
         self._steps.close()
-        self._data.end_fit(self._epochs_begun)
-        # Iterators shall end with `fit`, not when cycles are collected: the longer they live, the longer TensorFlow
-        # takes to end the threads that tune them. The data have one, of padding.
-        self._plan.data = self._uneven = None
+        if self._plan.data is not None:
+            self._plan.data.end_fit()
+            self._plan.data = None
 
     # --- during training ---
 
-    def adopt_function(self) -> None:
-        """Stands between Keras and the train function where that is needed, also after somebody has it made anew."""
+    def intercept_function(self) -> None:
+        """Intercepts the train function where that is needed, also where it was made again."""
         if self._watched() or self._votes_alone():
             self._function = hooks_of(self.model, "train").intercept(self.model, self._run, self._function)
-            if self._uneven is not None:
-                self._uneven.function = self._function
+            if self._data.uneven is not None:
+                self._data.uneven.function = self._function
 
     def _watched(self) -> bool:
-        return self._uneven is not None and self._uneven.watched
+        return self._data.uneven is not None and self._data.uneven.watched
 
     def _votes_alone(self) -> bool:
         return self._stopping.asks and not self.votes_last
@@ -181,37 +170,31 @@ class Guard:
 
     def begin_epoch(self, epoch: int) -> None:
         if self._epochs_begun == 0:
-            name = of_thread(f"{_NAME} (which epoch is the first)")
-            epochs = ops.allgather(tf.constant([epoch], tf.int64), name=name).numpy()
+            epochs = numbers_of_ranks([epoch], f"{_NAME} (which epoch is the first)")[:, 0]
             if (epochs != epochs[0]).any():
                 raise ValueError(
                     "All ranks must begin with the same epoch. "
                     f"Received: epochs {epochs.tolist()}, by rank. Restore the same backup on all ranks."
                 )
-        self._data.begin_epoch(self._epochs_begun)
-        self._data_read().begin_epoch(epoch)
         self._epochs_begun += 1
         hooks_of(self.model, "train").samples.assign(0.0)
-        if self._uneven is not None:
-            self._uneven.begin_epoch()
 
     def begin_reading(self) -> None:
         """After the user's callbacks, which may have set the learning rate on one rank."""
-        self._data.begin_reading()
+        self._data.epochs.begin_reading()
         if rates := equal_state.rates_of(self.model):
-            name = of_thread(f"{_NAME} (learning rates of an epoch)")
-            of_ranks = ops.allgather(tf.constant([rates], tf.float64), name=name).numpy()
+            of_ranks = numbers_of_ranks(rates, f"{_NAME} (learning rates of an epoch)")
             equal_state.take_rates(self.model, of_ranks, "began")
 
     def _begin_batch(self, batch: int) -> None:
-        if (digests := self._data_read().digests) is not None:
+        if (digests := self._data.digests) is not None:
             digests.begin_batch(batch)
         if batch > 0 or self._epochs_begun > 1:
             self.check_start()
-        self.adopt_function()
+        self.intercept_function()
 
     def check_start(self, goes_on: bool = True) -> None:
-        """After the first batch: there all variables exist, and whoever broadcasts by himself has done so.
+        """After the first batch: there all variables exist, and code of the user's that broadcasts has done so.
 
         Args:
             goes_on: whether another step follows.
@@ -227,17 +210,17 @@ class Guard:
         self.check_start(goes_on=self.model.steps_per_execution > 1)
         if self._epochs_begun == 1 and self._plan.distribution is None:
             same_batches.warn_if_same()
-        facts = self._stopping.is_requested(), self._first_epoch.bytes_read(), *equal_state.rates_of(self.model)
-        mine = np.array([facts], np.float64)
-        everybody = ops.allgather(tf.constant(mine), name=of_thread(f"{_NAME} (end of an epoch)")).numpy()
-        if everybody[:, 0].any():
+        rates = equal_state.rates_of(self.model)
+        facts = [float(self._stopping.is_requested()), float(self._first_epoch.bytes_read()), *rates]
+        of_ranks = numbers_of_ranks(facts, f"{_NAME} (end of an epoch)")
+        if of_ranks[:, 0].any():
             self.model.stop_training = True
-        if (digests := self._data_read().digests) is not None:
-            ended = self._plan.mode == JOIN and not self._data_read().steps_per_epoch
+        if (digests := self._data.digests) is not None:
+            ended = self._plan.mode == JOIN and not self._data.steps_per_epoch
             digests.compare(ended and not self.model.stop_training)
         if self._epochs_begun == 1:
-            self._first_epoch.warn_if_all_read_all(everybody[:, 1].tolist())
-        if equal_state.take_rates(self.model, everybody[:, 2:], "ended") or self._facts.set_state:
+            self._first_epoch.warn_if_all_read_all(of_ranks[:, 1].tolist())
+        if equal_state.take_rates(self.model, of_ranks[:, 2:], "ended") or self._facts.set_state:
             equal_state.take_weights(
                 self.model,
                 "The ranks ended an epoch with different weights, because a callback has set the learning rate or "

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import types
 from collections.abc import Callable
@@ -36,71 +35,55 @@ from smddp_tf.keras.roles.step_hooks import StepKind, hooks_of
 
 def install() -> None:
     """Replaces `evaluate`, `predict` and `train_on_batch` of `Model`; does nothing the second time."""
-    patches.replace(patch_table.EVALUATE, _evaluating_all)
-    patches.replace(patch_table.PREDICT, _predicting_all)
-    patches.replace(patch_table.TRAIN_ON_BATCH, _training_all)
+    patches.wrap(patch_table.EVALUATE, _evaluate)
+    patches.wrap(patch_table.PREDICT, _predict)
+    patches.wrap(patch_table.TRAIN_ON_BATCH, _train_on_batch)
 
 
-def _training_all(plain_train: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(plain_train)
-    def train_all(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if current() is None:
-            return plain_train(self, *args, **kwargs)
-        self.make_train_function()
-        with hooks_of(self, "train").installed_in(self, StepKind.under(current(), of_pairs=False)):
-            return plain_train(self, *args, **kwargs)
-
-    return train_all
+def _train_on_batch(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    if current() is None:
+        return plain(self, *args, **kwargs)
+    self.make_train_function()
+    with hooks_of(self, "train").installed_in(self, StepKind.under(current(), of_pairs=False)):
+        return plain(self, *args, **kwargs)
 
 
-def _evaluating_all(plain_evaluate: Callable[..., Any]) -> Callable[..., Any]:
-    signature = inspect.signature(plain_evaluate)
-
-    @functools.wraps(plain_evaluate)
-    def evaluate_all(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if any(map(layout_of, self.variables)):
-            refuse_alone("`evaluate` of a model whose tables are cut over the ranks")
-        agree_on_states(self)
-        is_of_fit = "_use_cached_eval_dataset" in kwargs
-        is_of_ours = any(plan.awaits_iterator for plan in running.here.plans[-1:])  # `evaluate` below
-        if current() is None or is_of_fit or is_of_ours:
-            return plain_evaluate(self, *args, **kwargs)
-        refuse_stateful(self)
-        arguments = signature.bind(self, *args, **kwargs).arguments
-        return evaluate(arguments.pop("self"), **arguments.pop("kwargs", {}), **arguments)
-
-    return evaluate_all
+def _evaluate(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    if any(map(layout_of, self.variables)):
+        refuse_alone("`evaluate` of a model whose tables are sharded over the ranks")
+    agree_on_states(self)
+    in_fit = "_use_cached_eval_dataset" in kwargs
+    in_evaluate = any(plan.awaits_iterator for plan in running.here.plans[-1:])  # called by `evaluate` below
+    if current() is None or in_fit or in_evaluate:
+        return plain(self, *args, **kwargs)
+    refuse_stateful(self)
+    arguments = inspect.signature(plain).bind(self, *args, **kwargs).arguments
+    return evaluate(arguments.pop("self"), **arguments.pop("kwargs", {}), **arguments)
 
 
-def _predicting_all(plain_predict: Callable[..., Any]) -> Callable[..., Any]:
-    signature = inspect.signature(plain_predict)
-
-    @functools.wraps(plain_predict)
-    def predict_all(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if any(map(layout_of, self.variables)):
-            refuse_alone("`predict` of a model whose tables are cut over the ranks")
-        if current() is None:
-            return plain_predict(self, *args, **kwargs)
-        bound = signature.bind(self, *args, **kwargs)
-        bound.apply_defaults()
-        one_progress_bar(bound.arguments)
-        data, steps = bound.arguments["x"], bound.arguments["steps"]
-        if steps and isinstance(data, types.GeneratorType):
-            bound.arguments["x"] = (batch for batch in limited(data, steps, self.steps_per_execution))
-        shares = arrays.is_array_structure(data) and _is_worth_sharing(data, bound.arguments)
-        agree_on_states(self, if_trained=not shares)
-        with set_aside():
-            if not shares:
-                return plain_predict(*bound.args, **bound.kwargs)
-            what = {"samples": arrays.first_dimension(data), **checksums((data,))}
-            agree(rank_and_size(None, None), what, False, None, "keras.distribution.DataParallel", OWN_PARTS)
-            first, count = rows_of_rank(arrays.first_dimension(data), basics.rank(), basics.size())
-            bound.arguments["x"] = arrays.rows(data, np.arange(first, first + count))
-            bound.arguments["batch_size"] = -(-(bound.arguments["batch_size"] or 32) // basics.size())
-            mine, name = plain_predict(*bound.args, **bound.kwargs), of_thread("keras.Model.predict")
-            return keras.tree.map_structure(lambda part: _of_all_ranks(part, name), mine)
-
-    return predict_all
+def _predict(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    if any(map(layout_of, self.variables)):
+        refuse_alone("`predict` of a model whose tables are sharded over the ranks")
+    if current() is None:
+        return plain(self, *args, **kwargs)
+    bound = inspect.signature(plain).bind(self, *args, **kwargs)
+    bound.apply_defaults()
+    one_progress_bar(bound.arguments)
+    data, steps = bound.arguments["x"], bound.arguments["steps"]
+    if steps and isinstance(data, types.GeneratorType):
+        bound.arguments["x"] = (batch for batch in limited(data, steps, self.steps_per_execution))
+    shares = arrays.is_array_structure(data) and _is_worth_sharing(data, bound.arguments)
+    agree_on_states(self, if_trained=not shares)
+    with set_aside():
+        if not shares:
+            return plain(*bound.args, **bound.kwargs)
+        what = {"samples": arrays.first_dimension(data), **checksums((data,))}
+        agree(rank_and_size(None, None), what, False, None, "keras.distribution.DataParallel", OWN_PARTS)
+        first, count = rows_of_rank(arrays.first_dimension(data), basics.rank(), basics.size())
+        bound.arguments["x"] = arrays.rows(data, np.arange(first, first + count))
+        bound.arguments["batch_size"] = -(-(bound.arguments["batch_size"] or 32) // basics.size())
+        mine, name = plain(*bound.args, **bound.kwargs), of_thread("keras.Model.predict")
+        return keras.tree.map_structure(lambda part: _of_all_ranks(part, name), mine)
 
 
 def _of_all_ranks(part: Any, name: str) -> Any:

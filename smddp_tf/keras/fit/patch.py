@@ -7,7 +7,6 @@ Only `fit` of a model that reduces gradients, on several ranks, is concerned. Of
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,9 +17,9 @@ from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.fit.forgotten import requests
 from smddp_tf.keras.fit.guard import Guard
-from smddp_tf.keras.fit.plan import IGNORES_SHUFFLE, TrainerPlan, plan_of_fit, preparing
+from smddp_tf.keras.fit.plan import IGNORES_SHUFFLE, TrainerPlan, init_iterator, plan_of_fit
 from smddp_tf.keras.fit.stopping import facts_of, name_learning_rate
-from smddp_tf.keras.optimizer.adopted import follow_distribution
+from smddp_tf.keras.optimizer.auto_wrap import follow_distribution
 from smddp_tf.keras.roles import running
 from smddp_tf.keras.roles.current_distribution import refuse_alone
 from smddp_tf.keras.roles.wrapping import model_reduces
@@ -32,28 +31,29 @@ def guard_fit() -> None:
     Raises:
         RuntimeError: This Keras has no such function, or another one.
     """
-    patches.replace(patch_table.EPOCH_ITERATOR, preparing)
-    patches.take_over_fit(_guarding)
+    patches.wrap(patch_table.EPOCH_ITERATOR, init_iterator)
+    patches.take_over_fit(fit)
 
 
-def _guarding(plain_fit: Callable[..., Any]) -> Any:
-    signature = inspect.signature(plain_fit)
+def fit(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Runs Keras's `fit` with a guard where the ranks train together.
 
-    @functools.wraps(plain_fit)
-    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            bound = signature.bind(self, *args, **kwargs)
-        except TypeError:
-            return plain_fit(self, *args, **kwargs)  # says it in its own words
-        if is_initialized() and isinstance(bound.arguments.get("x"), IGNORES_SHUFFLE):
-            bound.arguments.setdefault("shuffle", False)  # Keras's default has no effect there, but gives a warning
-        bound.apply_defaults()
-        if model_reduces(self):
-            refuse_alone("`fit` of a model that reduces gradients over the ranks")
-        follow_distribution(self)
-        return _fit(plain_fit, bound, plan_of_fit(bound.arguments))
-
-    return fit
+    Args:
+        plain: Keras's `fit`.
+        self: the model.
+        args, kwargs: the arguments of `fit`.
+    """
+    try:
+        bound = inspect.signature(plain).bind(self, *args, **kwargs)
+    except TypeError:
+        return plain(self, *args, **kwargs)  # raises its own error
+    if is_initialized() and isinstance(bound.arguments.get("x"), IGNORES_SHUFFLE):
+        bound.arguments.setdefault("shuffle", False)  # Keras's default has no effect there, but gives a warning
+    bound.apply_defaults()
+    if model_reduces(self):
+        refuse_alone("`fit` of a model that reduces gradients over the ranks")
+    follow_distribution(self)
+    return _fit(plain, bound, plan_of_fit(bound.arguments))
 
 
 def _fit(plain_fit: Callable[..., Any], bound: inspect.BoundArguments, plan: TrainerPlan) -> Any:
@@ -74,7 +74,7 @@ def _fit(plain_fit: Callable[..., Any], bound: inspect.BoundArguments, plan: Tra
 
 
 class CountedEpochs(keras.callbacks.Callback):
-    """In the place of a `Guard`: data of `hvd.data.shard` are distributed again in each epoch, if the steps reduce.
+    """Replaces a `Guard`: data of `hvd.data.shard` are distributed again in each epoch, if the steps reduce.
 
     A `fit` that reduces nothing may be this rank's alone, and changes no numbers.
 
@@ -95,27 +95,23 @@ class CountedEpochs(keras.callbacks.Callback):
         self.first, self.last = ([self], [reading]) if counts else ([], [])
         self._numbers = data.agreed_numbers()
         self._requests = requests() if counts else 0
-        self._begun = 0
         self._counts = False
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._look()
-        if self._counts:
-            self._data.begin_epoch(self._begun)
-        self._begun += 1
+        self._data.begin_epoch()
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if batch == 1:
             self._look()
 
     def report(self, error: BaseException) -> None:
-        """Nobody waits."""
+        """Does nothing: no rank waits."""
 
     def close(self) -> None:
         """The data go on behind the epochs that were made."""
         self._look()
-        if self._counts:
-            self._data.end_fit(self._begun)
+        self._data.end_fit()
 
     def _look(self) -> None:
         if self.first and not self._counts and requests() > self._requests:
@@ -125,10 +121,10 @@ class CountedEpochs(keras.callbacks.Callback):
 
 @contextlib.contextmanager
 def _callbacks_around(plan: TrainerPlan, waiting: bool) -> Iterator[None]:
-    """Inside, callbacks of ours stand around the user's in the arguments of a `fit`.
+    """Inside, the arguments of a `fit` have the plan's callbacks around the user's.
 
     Args:
-        waiting: whether ours need each batch to be over, as Keras otherwise finds out when it makes the list itself.
+        waiting: whether these need each batch to be over; Keras asks that only where it makes the list itself.
     """
     if not plan.has_callback_list:
         plan.arguments["callbacks"] = plan.callbacks

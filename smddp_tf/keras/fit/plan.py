@@ -1,4 +1,4 @@
-"""What a `fit` or an `evaluate` does about the ranks: decided once, before Keras begins, and passed on as an argument.
+"""The plan of a `fit` or an `evaluate` for the ranks: made once, before Keras begins, and passed as an argument.
 
 There are two ways to train on several ranks: Horovod's, where each rank brings its own data and the script wraps the
 optimizer, and a `keras.distribution`, where all ranks read the same global batches. They differ in how their
@@ -8,7 +8,6 @@ optimizer, and a `keras.distribution`, where all ranks read the same global batc
 from __future__ import annotations
 
 import dataclasses
-import functools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -49,8 +48,8 @@ class TrainerPlan:
         has_others: whether there are other ranks that could train with this one.
         reduces: whether an optimizer of the model reduces over all ranks.
         distribution: the `keras.distribution` that holds; None: Horovod's way.
-        before: callbacks of ours before the user's.
-        after: callbacks of ours after the user's.
+        before: callbacks that this library adds before the user's.
+        after: callbacks that this library adds after the user's.
         throughput: the one that measures; None: nothing does.
         data: what Keras's iterator reads, from when that is made on; set by `take_data`.
         awaits_iterator: whether Keras has not begun yet to make that iterator.
@@ -118,29 +117,25 @@ def plan_of_fit(arguments: dict[str, Any]) -> TrainerPlan:
     return _of_own_data(plan) if plan.has_others else plan
 
 
-def preparing(plain_init: Callable[..., None]) -> Any:
-    """For Keras's iterators: a constructor that prepares the data.
+def init_iterator(plain: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
+    """The constructor of Keras's iterators, which also prepares the data.
 
     The first iterator that Keras makes in a call of `fit` or `hvd.evaluate` has the data of that call.
+
+    Args:
+        plain: Keras's constructor.
+        self: the iterator.
+        args, kwargs: the arguments of the constructor.
     """
-
-    @functools.wraps(plain_init)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        awaiting = [plan for plan in running.here.plans[-1:] if plan.awaits_iterator]
-        epochs = 0
-        for plan in awaiting:
-            plan.awaits_iterator, epochs = False, plan.epochs_ahead
-        part = make_iterator(plain_init, self, epochs, *args, **kwargs)
-        data = EpochData(self, part, has_rows=epochs == 0)
-        for plan in awaiting:
-            plan.take_data(data)
-
-    return __init__
-
-
-def plan_of_evaluation(model: keras.Model) -> TrainerPlan:
-    """The plan of an `hvd.evaluate`, in which every rank evaluates a part of the data."""
-    return TrainerPlan(model, {}, distribution=current())
+    awaiting = [plan for plan in running.here.plans[-1:] if plan.awaits_iterator]
+    epochs = 0
+    for plan in awaiting:
+        plan.awaits_iterator, epochs = False, plan.epochs_ahead
+    part = make_iterator(plain, self, epochs, *args, **kwargs)
+    source = next((plan.arguments.get("x") for plan in awaiting), None)
+    data = EpochData(self, part, source, has_rows=epochs == 0)
+    for plan in awaiting:
+        plan.take_data(data)
 
 
 def one_progress_bar(arguments: dict[str, Any]) -> None:

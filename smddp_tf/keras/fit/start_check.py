@@ -13,8 +13,9 @@ import tensorflow as tf
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank
-from smddp_tf.collectives import functions, ops
+from smddp_tf.collectives import functions
 from smddp_tf.collectives.layouts import layout_of
+from smddp_tf.collectives.rank_facts import numbers_of_ranks
 from smddp_tf.keras.roles.local_variables import local_of
 from smddp_tf.keras.roles.optimizers import being_accumulated, stays_local
 
@@ -34,7 +35,7 @@ def first_difference(model: tf.keras.Model) -> Any:
     variables = compared(model)
     mine = [_checksum(variable) for variable in variables]
     digest = int.from_bytes(hashlib.blake2b(repr(mine).encode(), digest_size=8).digest(), "little", signed=True)
-    digests = ops.allgather(tf.constant([digest], tf.int64), name=of_thread(f"{_NAME} (digests)")).numpy()
+    digests = numbers_of_ranks([digest], f"{_NAME} (digests)")
     if (digests == digests[0]).all():
         return None
     named = [variable.path for variable in variables], mine

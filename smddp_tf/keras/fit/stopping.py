@@ -7,13 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
-from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import cross_rank, is_initialized, rank
-from smddp_tf.collectives import ops
-from smddp_tf.collectives.reduce_op import Max
+from smddp_tf.collectives.rank_facts import any_rank
 from smddp_tf.keras._backend import keras
 
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
@@ -53,9 +49,7 @@ class Stopping:
         if any(callback.preempted for callback in self._preempting):
             return  # a PreemptionCheckpoint has stopped all of them
         if self.asks:
-            flag = tf.constant(int(self.is_requested()), tf.int32)
-            name = of_thread("model.fit (stop_training)")
-            self._model.stop_training = bool(ops.allreduce(flag, op=Max, name=name))
+            self._model.stop_training = any_rank(self.is_requested(), "model.fit (stop_training)")
         else:
             self._is_requested = self.is_requested()
             self._model.stop_training = False

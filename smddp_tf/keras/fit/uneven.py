@@ -1,4 +1,4 @@
-"""Uneven data in `fit`: what the ranks tell each other before training, and what they conclude from it."""
+"""Uneven data in `fit`: the facts that ranks exchange before training, and the steps that follow from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from smddp_tf.keras.callbacks.uneven_batches import ERROR, JOIN, OFF, SHORTEST
 
 
 class Supply(NamedTuple):
-    """What one rank knows about its data when `fit` begins.
+    """The facts of one rank's data when `fit` begins.
 
     Attributes:
         batches: the number of batches the data have; None if they do not tell, `math.inf` if they never end.
@@ -46,13 +46,13 @@ class Supply(NamedTuple):
 
 
 class StepsPlan(NamedTuple):
-    """What all ranks do, worked out by each from everybody's `Supply`.
+    """The number of steps of all ranks, which each rank computes from the `Supply` of all.
 
     Attributes:
         limit: steps after which every rank ends an epoch at the latest, or `math.inf`.
         watched: whether steps must tell which ranks are active: an epoch may end before the limit, or on some ranks
             only.
-        exact: whether epochs have exactly `limit` steps, so that nobody needs to look for their end.
+        exact: whether epochs have exactly `limit` steps, so that no rank needs to look for their end.
         needed: the number of ranks that must be active in a step that counts.
         by_rows: whether means are weighted by the rows of the ranks' batches.
     """

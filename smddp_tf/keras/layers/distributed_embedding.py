@@ -14,9 +14,9 @@ from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.layers.configs import FeatureConfig, TableConfig, feature_of
 from smddp_tf.keras.layers.exchange import IdCheck, exchanged, local_rows
 from smddp_tf.keras.layers.initial import initial_part
-from smddp_tf.keras.layers.placement import Layout, described, place
+from smddp_tf.keras.layers.placement import Layout, described, with_placements
 from smddp_tf.keras.roles import running
-from smddp_tf.keras.saving.cut_tables import cut, save_whole_tables, together, whole
+from smddp_tf.keras.saving.sharded_variables import full_value, save_full_variables, shard_of, together
 
 
 class _Structure:
@@ -43,9 +43,9 @@ class DistributedEmbedding(keras.layers.Layer):
     """Embedding tables that are sharded over the ranks, and looked up with an exchange of ids and rows.
 
     Takes the configurations of `keras_rs.layers.DistributedEmbedding`: objects of `smddp_tf.keras.layers` or of
-    `keras_rs.layers`. Each rank holds its part of every table that is cut, and of what the optimizer keeps for it. A
-    step sends each id once from each rank, and gets rows back; gradients go the other way, and the model's optimizer
-    applies their mean where the rows are. Results are those of one process with whole tables.
+    `keras_rs.layers`. Each rank holds its shard of every sharded table, and of what the optimizer keeps for it. A step
+    sends each id once from each rank, and gets rows back; gradients go the other way, and the model's optimizer
+    applies their mean where the rows are. Results are those of one process with full tables.
 
     All ranks must make the same calls: also in `predict` and `evaluate`, where the numbers of batches must be equal.
     On one rank, or without `hvd.init()`, tables are not sharded and nothing is exchanged.
@@ -72,7 +72,7 @@ class DistributedEmbedding(keras.layers.Layer):
         tf.errors.InvalidArgumentError: On every rank, if an id of one rank is out of range.
     """
 
-    saves_together = True  # see `cut_tables.py`
+    saves_together = True  # see `sharded_variables.py`
 
     def __init__(
         self, feature_configs: object, *, table_stacking: object = "auto", update_stats: bool = False, **kwargs: Any
@@ -83,18 +83,19 @@ class DistributedEmbedding(keras.layers.Layer):
         self.supports_jit = False  # the shapes of what is received are not known beforehand
         self._structure = _Structure(feature_configs)
         self._parts: list[Any] = []
-        save_whole_tables()
+        save_full_variables()
 
     def build(self, input_shapes: object) -> None:
         """Makes this rank's part of each table; rank 0 prints what each rank holds."""
         ranks, me = (size(), rank()) if is_initialized() else (1, 0)
         tables, itemsize = self._structure.tables, tf.as_dtype(self.variable_dtype).size
-        layouts = place([Layout(t.vocabulary_size, t.embedding_dim, t.placement, ranks) for t in tables], itemsize)
+        wanted = [Layout(t.vocabulary_size, t.embedding_dim, t.placement, ranks) for t in tables]
+        layouts = with_placements(wanted, itemsize)
         parts = []
         for table, layout in zip(tables, layouts):
             initializer = initial_part(table.initializer, layout, me)
             parts.append(self.add_weight(shape=layout.held(me), name=table.name, initializer=initializer))
-            if layout.is_cut:
+            if layout.is_sharded:
                 mark(parts[-1], layout)
         self._structure.layouts, self._parts = layouts, parts
         self.built = True
@@ -128,8 +129,8 @@ class DistributedEmbedding(keras.layers.Layer):
         unique = [tf.unique(tf.concat([ids[i] for i in of_table], 0)) for of_table in numbers]
         rows: list[Any] = [None] * len(ids)
         for of_table, found, (_, position) in zip(numbers, self._looked_up([each.y for each in unique], check), unique):
-            for i, places in zip(of_table, tf.split(position, [tf.size(ids[i]) for i in of_table])):
-                rows[i] = tf.gather(found, places)
+            for i, positions in zip(of_table, tf.split(position, [tf.size(ids[i]) for i in of_table])):
+                rows[i] = tf.gather(found, positions)
         return rows
 
     @graph.no_autograph
@@ -139,7 +140,7 @@ class DistributedEmbedding(keras.layers.Layer):
             if (layout := layout_of(part)) is not None:
                 mark(part, layout)
         tables = list(zip(map(identity, self._parts), self._structure.layouts, ids))
-        apart = [number for number, (_, layout, _) in enumerate(tables) if layout.is_cut]
+        apart = [number for number, (_, layout, _) in enumerate(tables) if layout.is_sharded]
         results: dict[int, Any] = {}
         if apart:
             self._check_session(tables[apart[0]][1].ranks)
@@ -155,8 +156,8 @@ class DistributedEmbedding(keras.layers.Layer):
     def _check_session(self, ranks: int) -> None:
         if not is_initialized() or size() != ranks:
             raise RuntimeError(
-                f"The tables of DistributedEmbedding '{self.name}' are cut over {ranks} ranks. Received: a session of "
-                f"{size() if is_initialized() else 'no'} ranks. Make the model anew, and load what was saved."
+                f"The tables of DistributedEmbedding '{self.name}' are sharded over {ranks} ranks. Received: a session "
+                f"of {size() if is_initialized() else 'no'} ranks. Make the model again, and load what was saved."
             )
         if graph.compiling():
             raise NotImplementedError(
@@ -174,17 +175,17 @@ class DistributedEmbedding(keras.layers.Layer):
     def save_own_variables(self, store: Any) -> None:
         """Stores the full tables."""
         for number, part in enumerate(self._parts):
-            store[str(number)] = part if layout_of(part) is None else whole(part)
+            store[str(number)] = part if layout_of(part) is None else full_value(part)
 
     def load_own_variables(self, store: Any) -> None:
         """Loads this rank's shards of the full tables."""
         for number, part in enumerate(self._parts):
-            part.assign(cut(part, store[str(number)]))
+            part.assign(shard_of(part, store[str(number)]))
 
     def get_embedding_tables(self) -> dict[str, Any]:
         """Returns the full tables by name, as NumPy arrays. All ranks must call it; only rank 0 gets them."""
         parts = zip(self._structure.tables, self._parts)
-        return together(self, lambda: {table.name: whole(part) for table, part in parts}) or {}
+        return together(self, lambda: {table.name: full_value(part) for table, part in parts}) or {}
 
     def get_config(self) -> dict[str, Any]:
         """For a saved file."""

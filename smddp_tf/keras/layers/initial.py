@@ -24,7 +24,7 @@ def initial_part(initializer: Any, layout: Layout, rank: int) -> Callable[..., A
 
     def draw(shape: tuple[int, ...], dtype: str | None = None) -> tf.Tensor:
         rows, columns = layout.part(rank)
-        if not layout.is_cut or 0 in layout.shape(rank):
+        if not layout.is_sharded or 0 in layout.shape(rank):
             return initializer(shape, dtype=dtype)
         if layout.rows * layout.columns <= _WHOLE:
             return tf.convert_to_tensor(initializer((layout.rows, layout.columns), dtype=dtype))[rows, columns]

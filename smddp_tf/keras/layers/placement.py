@@ -22,7 +22,7 @@ class Layout(NamedTuple):
     Attributes:
         rows: number of rows of the full table.
         columns: number of columns of the full table.
-        placement: one of `PLACEMENTS`; `place` leaves no "auto" and no "sparsecore".
+        placement: one of `PLACEMENTS`; `with_placements` leaves no "auto" and no "sparsecore".
         ranks: number of ranks that share the table.
         owner: the rank that has a table-wise table.
     """
@@ -34,20 +34,20 @@ class Layout(NamedTuple):
     owner: int = 0
 
     @property
-    def is_cut(self) -> bool:
+    def is_sharded(self) -> bool:
         """False where every rank has the full table."""
         return self.ranks > 1 and self.placement != "default_device"
 
     def part(self, rank: int) -> tuple[slice, slice]:
         """Returns the shard of `rank`, as an index into the full table."""
         rows, columns = slice(0, self.rows), slice(0, self.columns)
-        if self.is_cut and self.placement == "row_wise":
+        if self.is_sharded and self.placement == "row_wise":
             rows = slice(rank, self.rows, self.ranks)
-        elif self.is_cut and self.placement == "column_wise":
+        elif self.is_sharded and self.placement == "column_wise":
             columns = slice(
                 *(r * (self.columns // self.ranks) + min(r, self.columns % self.ranks) for r in (rank, rank + 1))
             )
-        elif self.is_cut and rank != self.owner:
+        elif self.is_sharded and rank != self.owner:
             rows = slice(0, 0)
         return rows, columns
 
@@ -57,7 +57,7 @@ class Layout(NamedTuple):
         return len(range(*rows.indices(self.rows))), len(range(*columns.indices(self.columns)))
 
     @property
-    def whole(self) -> tuple[int, int]:
+    def full_shape(self) -> tuple[int, int]:
         """The shape of the full table."""
         return self.rows, self.columns
 
@@ -70,16 +70,16 @@ class Layout(NamedTuple):
         rows, columns = self.shape(rank)
         return value[:rows, :columns]
 
-    def put(self, whole: np.ndarray, rank: int, elements: np.ndarray) -> None:
-        """Writes the elements that `rank` has sent into the array `whole`."""
-        whole[self.part(rank)] = elements.reshape(self.shape(rank))
+    def put(self, table: np.ndarray, rank: int, elements: np.ndarray) -> None:
+        """Writes the elements that `rank` has sent into the array `table`."""
+        table[self.part(rank)] = elements.reshape(self.shape(rank))
 
-    def cut(self, whole: Any, rank: int) -> Any:
+    def shard(self, table: Any, rank: int) -> Any:
         """Returns the shard of `rank`, from an array or a dataset of h5py."""
         if self.count(rank) == 0:
-            return np.zeros(self.held(rank), whole.dtype)
+            return np.zeros(self.held(rank), table.dtype)
         rows, columns = self.part(rank)
-        return whole[rows, columns] if rows.step is None else whole[:][rows]  # steps are slow in HDF5
+        return table[rows, columns] if rows.step is None else table[:][rows]  # steps are slow in HDF5
 
     def held(self, rank: int) -> tuple[int, int]:
         """Returns the shape of the variable of `rank`: at least (1, 1), because Keras cannot add empty tensors."""
@@ -87,7 +87,7 @@ class Layout(NamedTuple):
         return max(rows, 1), max(columns, 1)
 
 
-def place(tables: Sequence[Layout], itemsize: int = 4) -> list[Layout]:
+def with_placements(tables: Sequence[Layout], itemsize: int = 4) -> list[Layout]:
     """Decides how each table is distributed.
 
     A small table of "auto" is on every rank. One of more than a quarter of a rank's equal share is sharded by rows.

@@ -24,7 +24,7 @@ def copy_of(optimizer: AnyOptimizer) -> AnyOptimizer:
 
     It is made from the configuration. What that lacks is taken from the given object: its state, other hyperparameters
     and attributes. Objects such as learning rate schedules, functions and the user's variables are shared. One that is
-    made while a graph is traced has no values yet, and nobody else has it: it is returned itself.
+    made while a graph is traced has no values yet, and no other code has it: it is returned itself.
 
     Raises:
         ValueError: A `tf.train.Checkpoint` has values for variables that the optimizer has not made yet.
@@ -33,7 +33,7 @@ def copy_of(optimizer: AnyOptimizer) -> AnyOptimizer:
     with tf.init_scope():
         if not (LEGACY or _has_values(optimizer)):
             return optimizer
-        copied = _made_anew(optimizer)
+        copied = _recreated(optimizer)
         if not LEGACY and optimizer.built:
             copied.build(optimizer._trainable_variables)
         own = _copies(optimizer, copied)
@@ -71,7 +71,7 @@ def _has_values(optimizer: AnyOptimizer) -> bool:
     return tf.executing_eagerly() and bool(counter.value.is_initialized())
 
 
-def _made_anew(optimizer: AnyOptimizer) -> AnyOptimizer:
+def _recreated(optimizer: AnyOptimizer) -> AnyOptimizer:
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None:
         config = {name: value for name, value in optimizer.get_config().items() if name != "inner_optimizer"}
@@ -97,14 +97,14 @@ def _made_anew(optimizer: AnyOptimizer) -> AnyOptimizer:
 
 def _copies(optimizer: AnyOptimizer, copied: AnyOptimizer) -> dict[int, Any]:
     """The variables that stand for an optimizer's own, by the ids of those."""
-    theirs, ours = optimizer_variables(optimizer), optimizer_variables(copied)
-    own = {id(their): our for their, our in zip(theirs, ours)}
-    for their, our in zip(theirs, ours):
-        our.assign(their)
+    originals, copies = optimizer_variables(optimizer), optimizer_variables(copied)
+    own = {id(original): variable for original, variable in zip(originals, copies)}
+    for original, variable in zip(originals, copies):
+        variable.assign(original)
     if LEGACY:
         hypers = getattr(optimizer, "_hyper", {}).items()
         made = [value for name, value in hypers if _is_variable(value) and _name_of(value) == name]
-        own.update({id(each): copy.deepcopy(each) for each in (*theirs[len(ours) :], *made)})
+        own.update({id(each): copy.deepcopy(each) for each in (*originals[len(copies) :], *made)})
     return own
 
 
@@ -118,7 +118,7 @@ def _is_carried(name: str, value: object, copied: AnyOptimizer, own: dict[int, A
 
 
 def _replaced(value: object, own: dict[int, Any], optimizer: AnyOptimizer, copied: AnyOptimizer) -> Any:
-    """The value for the copy: containers are made anew, and what belongs to the optimizer is the copy's."""
+    """The value for the copy: new containers, and the copy's own variables and methods."""
     again: Callable[[Any], Any] = lambda each: _replaced(each, own, optimizer, copied)  # noqa: E731
     if isinstance(value, types.MethodType) and value.__self__ is optimizer:
         return types.MethodType(value.__func__, copied)

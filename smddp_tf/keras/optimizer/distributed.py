@@ -66,7 +66,7 @@ def DistributedOptimizer(
     Returned is a new optimizer, of the same class name and with the same state; the given one stays as it is, and
     reduces nothing. Learning rate schedules, functions and other objects in its attributes are shared by both. A model
     saved with it loads in plain Keras, without this library, and then has a plain optimizer; `hvd.load_model` wraps it
-    again. The same holds for a pickled model. An optimizer that is pickled or copied by itself, or made anew in this
+    again. The same holds for a pickled model. An optimizer that is pickled or copied by itself, or made again in this
     process from its configuration, stays wrapped with the same settings (Keras pickles its configuration, not its slot
     variables).
 
@@ -103,7 +103,7 @@ def DistributedOptimizer(
 
     Raises:
         ValueError: If `optimizer` is not a Keras 3 optimizer or is wrapped already, or the arguments contradict each
-            other. Later, in `apply`, if `backward_passes_per_step` meets `tf.IndexedSlices` without `sparse_as_dense`,
+            other. Later, in `apply`, with `backward_passes_per_step` and `tf.IndexedSlices` without `sparse_as_dense`,
             or if `hvd.DistributedGradientTape` has reduced the gradients already.
     """
     return distribute(optimizer, ReduceOptions.of(locals()), copies=True)
@@ -123,9 +123,9 @@ def distribute(optimizer: keras.optimizers.Optimizer, settings: ReduceOptions, c
         return legacy.distribute(optimizer, settings, copies)
     _check_optimizer(optimizer)
     _check_accumulates_once(optimizer, settings.backward_passes_per_step)
-    ours = copy_of(optimizer) if copies and not reduces(optimizer) else optimizer
-    attach(ours, settings)
-    return ours
+    wrapped = copy_of(optimizer) if copies and not reduces(optimizer) else optimizer
+    attach(wrapped, settings)
+    return wrapped
 
 
 @graph.no_autograph

@@ -55,16 +55,15 @@ def distribute(optimizer: Any, settings: ReduceOptions, copies: bool) -> Any:
             "With TF_USE_LEGACY_KERAS=1 a LossScaleOptimizer updates in every call. Received: "
             f"backward_passes_per_step={settings.backward_passes_per_step}. Use Keras 3, or leave one of them out."
         )
-    ours = copy_of(optimizer) if copies and not wrapping.reduces(optimizer) else optimizer
-    _attach(innermost(ours), settings)
-    return ours
+    wrapped = copy_of(optimizer) if copies and not wrapping.reduces(optimizer) else optimizer
+    _attach(innermost(wrapped), settings)
+    return wrapped
 
 
 def _attach(optimizer: Any, settings: ReduceOptions | None = None, local: Any = None) -> OptimizerReducer:
-    reducer = OptimizerReducer(wrapping.settings_of_class(optimizer) if settings is None else settings, optimizer)
+    settings = wrapping.settings_of_class(optimizer) if settings is None else settings
+    reducer = OptimizerReducer(settings, optimizer, local)
     reducer.reductions = _reductions()
-    if local is not None:
-        reducer.local.add_those_of(local)
     notice_from_config(type(optimizer), _attach)
     wrapped = wrapping.wrapped_class(type(optimizer), _members_for, reducer.settings, _attach)
     wrapping.attach_reducer(optimizer, wrapped, reducer)
@@ -153,7 +152,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
 
 
 def _reduced_now(optimizer: Any, grads: Sequence[Any], variables: list[Any]) -> list[Any]:
-    """What a method that computes gradients returns: reduced; of several passes the sum, and zeros before the last."""
+    """Returns reduced gradients, for a method that computes them; of several passes the sum, zeros before the last."""
     reducer = reducer_of(optimizer)
     context = reducer.context_of(optimizer).of(variables)
     by_tape = context.reduced_by_tape(grads)

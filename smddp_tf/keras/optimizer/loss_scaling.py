@@ -10,7 +10,7 @@ ones do wherever the inner optimizer is not ours.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -20,7 +20,7 @@ from smddp_tf.collectives import ops
 from smddp_tf.collectives.reduce_op import Min
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.optimizer.adopted import adopt
+from smddp_tf.keras.optimizer.auto_wrap import wrap_for_distribution
 from smddp_tf.keras.optimizer.pipeline import apply_reduced
 from smddp_tf.keras.optimizer.reducing import attach
 from smddp_tf.keras.roles.wrapping import is_wrapped, reducer_of
@@ -29,75 +29,53 @@ from smddp_tf.keras.roles.wrapping import is_wrapped, reducer_of
 @functools.cache
 def reduce_before_finite_check() -> None:
     """Installs the replacements; does nothing the second time."""
-    plain_reduce = keras.optimizers.LossScaleOptimizer.__reduce__
-    patches.replace(patch_table.SCALED_APPLY, _reducing)
-    patches.replace(patch_table.SCALED_CHECK, _agreeing)
-    if patches.replace(patch_table.SCALED_PICKLE, _pickled):
-        patches.replace(patch_table.SCALED_COPY, lambda _: _copied(plain_reduce))
-        patches.replace(patch_table.SCALED_DEEPCOPY, lambda _: _copied(plain_reduce))
+    patches.wrap(patch_table.SCALED_APPLY, _apply)
+    patches.wrap(patch_table.SCALED_CHECK, _check_finite)
+    if patches.wrap(patch_table.SCALED_PICKLE, _reduce):
+        patches.wrap(patch_table.SCALED_COPY, _copy)
+        patches.wrap(patch_table.SCALED_DEEPCOPY, _copy)
 
 
-def _reducing(plain_apply: Any) -> Any:
-    """`apply` that reduces first. Where an outer optimizer has reduced, all goes through."""
-
-    @functools.wraps(plain_apply)
-    def apply(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
-        if adopt(self):
-            return self.apply(grads, trainable_variables)
-        if not is_wrapped(self.inner_optimizer):
-            return plain_apply(self, grads, trainable_variables)
-        grads, plain = list(grads), functools.partial(plain_apply, self)
-        update = reducer_of(self.inner_optimizer).update_of(self, plain, grads, trainable_variables)
-        return apply_reduced(update, grads)
-
-    return apply
+def _apply(plain: Callable[..., Any], self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
+    """Reduces first, unless an outer optimizer has."""
+    if wrap_for_distribution(self):
+        return self.apply(grads, trainable_variables)
+    if not is_wrapped(self.inner_optimizer):
+        return plain(self, grads, trainable_variables)
+    grads, plain = list(grads), functools.partial(plain, self)
+    update = reducer_of(self.inner_optimizer).update_of(self, plain, grads, trainable_variables)
+    return apply_reduced(update, grads)
 
 
-def _agreeing(plain_check: Any) -> Any:
-    """`check_finite` that asks all ranks: each has a part of the gradients, or a subclass asks too early."""
-    our_apply = keras.optimizers.LossScaleOptimizer.apply
-
-    @functools.wraps(plain_check)
-    def check_finite(self: Any, grads: Sequence[Any]) -> Any:
-        finite = plain_check(self, grads)
-        if not is_wrapped(self.inner_optimizer):
-            return finite
-        reducer = reducer_of(self.inner_optimizer)
-        if reducer.sharded() is None and (type(self).apply is our_apply or reducer.update is not None):
-            return finite
-        name = of_thread(f"{reducer.name}.finite")
-        return tf.cast(ops.allreduce(tf.cast(finite, tf.int32), op=Min, name=name), tf.bool)
-
-    return check_finite
+def _check_finite(plain: Callable[..., Any], self: Any, grads: Sequence[Any]) -> Any:
+    """Asks all ranks, where each has a part of the gradients, or where a subclass asks too early."""
+    finite = plain(self, grads)
+    if not is_wrapped(self.inner_optimizer):
+        return finite
+    reducer = reducer_of(self.inner_optimizer)
+    has_own_apply = type(self).apply is not keras.optimizers.LossScaleOptimizer.apply
+    if reducer.sharded() is None and (not has_own_apply or reducer.update is not None):
+        return finite
+    name = of_thread(f"{reducer.name}.finite")
+    return tf.cast(ops.allreduce(tf.cast(finite, tf.int32), op=Min, name=name), tf.bool)
 
 
-def _pickled(plain_reduce: Any) -> Any:
-    """`__reduce__`: Keras pickles a configuration, from which the inner optimizer would come back as a plain one."""
-
-    @functools.wraps(plain_reduce)
-    def __reduce__(self: Any) -> Any:
-        rebuild, arguments = plain_reduce(self)
-        if _is_around_ours(self):
-            return _rebuilt, (rebuild, arguments, reducer_of(self.inner_optimizer).settings)
-        return rebuild, arguments
-
-    return __reduce__
+def _reduce(plain: Callable[..., Any], self: Any) -> Any:
+    """Keras pickles a configuration, from which the inner optimizer would be restored as a plain one."""
+    rebuild, arguments = plain(self)
+    if _is_around_wrapped(self):
+        return _rebuilt, (rebuild, arguments, reducer_of(self.inner_optimizer).settings)
+    return rebuild, arguments
 
 
-def _copied(plain_reduce: Any) -> Any:
-    """`__copy__` and `__deepcopy__`: the same in one process, where local variables stay local."""
-
-    def __deepcopy__(self: Any, memo: dict[int, Any] | None = None) -> Any:
-        rebuild, arguments = plain_reduce(self)
-        if not _is_around_ours(self):
-            return rebuild(*arguments)
-        reducer = reducer_of(self.inner_optimizer)
-        return _rebuilt(rebuild, arguments, reducer.settings, reducer.local)
-
-    return __deepcopy__
+def _copy(plain: None, self: Any, memo: dict[int, Any] | None = None) -> Any:
+    """As `_reduce`, in one process, where local variables stay local."""
+    rebuild, arguments = keras.optimizers.LossScaleOptimizer.__reduce__(self)
+    local = [reducer_of(self.inner_optimizer).local] if _is_around_wrapped(self) else []
+    return rebuild(*arguments, *local)
 
 
-def _is_around_ours(scaled: Any) -> bool:
+def _is_around_wrapped(scaled: Any) -> bool:
     return is_wrapped(scaled.inner_optimizer) and not is_wrapped(scaled)
 
 

@@ -45,7 +45,7 @@ class When(enum.Enum):
 
 
 class UpdateContext(NamedTuple):
-    """What an update depends on: determined once, when an optimizer gets gradients, and passed as an argument.
+    """The facts that an update depends on: determined once, when an optimizer gets gradients, and passed on calls.
 
     Attributes:
         optimizer: the outermost optimizer that reduces: a `LossScaleOptimizer` where there is one.
@@ -88,7 +88,7 @@ class UpdateContext(NamedTuple):
             variables: the argument of `apply`; None stands for the variables that the optimizer was built with.
         """
         if variables is None:
-            trained = self.reducer.inner._trainable_variables if self.state is None else self.state.wholes
+            trained = self.reducer.inner._trainable_variables if self.state is None else self.state.variables
             variables = list(trained) if self.optimizer.built else []
             return variables if len(variables) == len(grads) else None
         return variables if grads else None
@@ -137,7 +137,7 @@ class OptimizerReducer:
         of_distribution: whether it reduces only because there is a `keras.distribution`.
     """
 
-    def __init__(self, settings: ReduceOptions, inner: Any) -> None:
+    def __init__(self, settings: ReduceOptions, inner: Any, local: LocalSources | None = None) -> None:
         self.settings, self.inner = settings, inner
         self.update: UpdateContext | None = None
         self.names: dict[str, str] = {}
@@ -145,6 +145,8 @@ class OptimizerReducer:
         self.of_distribution = False
         self.is_scaled = False
         self.local = LocalSources(settings)
+        if local is not None:
+            self.local.add_those_of(local)
         count = settings.backward_passes_per_step
         self.passes = Passes(count, settings.average_aggregated_gradients) if count > 1 else None
         self.window: Window | None = None

@@ -84,16 +84,17 @@ def _refuse_norms(context: UpdateContext) -> None:
     if names or optimizer.clipnorm or optimizer.global_clipnorm:
         raise NotImplementedError(
             "Adafactor, Lamb, Muon, `clipnorm` and `global_clipnorm` would see one rank's part only of tables that are "
-            f"cut over ranks. Received: {type(optimizer).__name__} with clipnorm={optimizer.clipnorm}, global_clipnorm="
-            f"{optimizer.global_clipnorm}. Use `clipvalue`, another optimizer, or placement='default_device'."
+            f"sharded over ranks. Received: {type(optimizer).__name__} with clipnorm={optimizer.clipnorm}, "
+            f"global_clipnorm={optimizer.global_clipnorm}. Use `clipvalue`, another optimizer, or "
+            "placement='default_device'."
         )
 
 
 def reduced(context: UpdateContext, grads: Sequence[Any]) -> list[Any]:
     """Returns the reduced gradients of an update: from `reduce_gradients`, or from what the program uses instead."""
     hook = context.wrapped._allreduce
-    is_ours = getattr(hook, "__func__", None) is _allreduce
-    return reduce_gradients(context, grads) if is_ours else list(hook(grads, context.variables))
+    is_plain = getattr(hook, "__func__", None) is _allreduce
+    return reduce_gradients(context, grads) if is_plain else list(hook(grads, context.variables))
 
 
 def reduce_gradients(context: UpdateContext, grads: Sequence[Any]) -> list[Any]:
@@ -109,7 +110,7 @@ def reduce_gradients(context: UpdateContext, grads: Sequence[Any]) -> list[Any]:
         grads: tensors, `tf.IndexedSlices` or None: of one step, or the sums of several passes.
     """
     reducer, variables, active, kept = context.reducer, context.variables, context.active, context.kept
-    local = (*kept.own, *kept.complete)
+    local = (*kept.local, *kept.complete)
     shared = [index for index in range(len(grads)) if index not in kept.all]
     if reducer.is_scaled:
         grads = _marked(grads, kept.all)
@@ -120,18 +121,18 @@ def reduce_gradients(context: UpdateContext, grads: Sequence[Any]) -> list[Any]:
         masked = active.masked([grads[index] for index in changed], [variables[index] for index in changed])
         grads = replaced(grads, changed, masked)
     divided = reducer.local.divided([grads[index] for index in local]) if local else []
-    own, complete = divided[: len(kept.own)], divided[len(kept.own) :]
+    own, complete = divided[: len(kept.local)], divided[len(kept.local) :]
     pairs = [grads[index] for index in shared], [variables[index] for index in shared]
     hook = context.wrapped._allreduce_grads
-    is_ours = getattr(hook, "__func__", None) is _allreduce_grads
+    is_plain = getattr(hook, "__func__", None) is _allreduce_grads
     assert context.over_ranks is not None
-    over_ranks = context.over_ranks if is_ours else hook
+    over_ranks = context.over_ranks if is_plain else hook
     if active is None:
         results = [*over_ranks(*pairs), *complete]
     else:
         op, process_set = reducer.settings.op, reducer.settings.process_set
         results = active.reduced(over_ranks, *pairs, op, process_set, reducer.window, complete)
-    by_index = dict(zip((*shared, *kept.complete, *kept.own), (*results, *own)))
+    by_index = dict(zip((*shared, *kept.complete, *kept.local), (*results, *own)))
     return [by_index.get(index, grad) for index, grad in enumerate(grads)]
 
 

@@ -15,7 +15,7 @@ from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, When
 from smddp_tf.keras.optimizer.pipeline import METHODS, apply_reduced, reduced
 from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.keras.roles.wrapping import attach_reducer, reducer_of, settings_of_class, unwrapped, wrapped_class
-from smddp_tf.keras.saving.cut_tables import cut
+from smddp_tf.keras.saving.sharded_variables import shard_of
 from smddp_tf.keras.sharding.sharded_state import ShardedState
 from smddp_tf.lifecycle import first_use
 
@@ -33,19 +33,17 @@ def attach(
     """
     first_use.begin(first_use.REDUCING)
     inner = innermost(optimizer)
-    reducer = OptimizerReducer(settings_of_class(optimizer) if settings is None else settings, inner)
-    if local is not None:
-        reducer.local.add_those_of(local)
+    reducer = OptimizerReducer(settings_of_class(optimizer) if settings is None else settings, inner, local)
     for each in {id(o): o for o in (optimizer, inner)}.values():
         notice_from_config(type(each), attach)
         attach_reducer(each, wrap_class(type(each), reducer.settings), reducer)
     if inner.built and (state := reducer.sharded()) is not None:
-        _cut_state(inner, state)
+        _shard_state(inner, state)
     return reducer
 
 
-def _cut_state(optimizer: keras.optimizers.Optimizer, state: ShardedState) -> None:
-    """Builds an optimizer anew for parts, and gives it its part of the state that it has."""
+def _shard_state(optimizer: keras.optimizers.Optimizer, state: ShardedState) -> None:
+    """Builds an optimizer again, for shards, and gives it its shard of the state that it has."""
     values, variables = optimizer.variables, list(optimizer._trainable_variables)
     own = len(unwrapped(type(optimizer)).from_config(optimizer.get_config()).variables)
     del optimizer._variables[own:]
@@ -53,8 +51,8 @@ def _cut_state(optimizer: keras.optimizers.Optimizer, state: ShardedState) -> No
     optimizer.built = False
     optimizer.build(variables)
     for variable, value in zip(optimizer.variables[own:], values[own:]):
-        whole = layout_of(value) is None  # not so the slots of a table that is cut over the ranks
-        variable.assign(cut(variable, value.numpy()) if whole else value)
+        is_full = layout_of(value) is None  # not so the slots of a sharded table
+        variable.assign(shard_of(variable, value.numpy()) if is_full else value)
 
 
 def wrap_class(optimizer_class: type, settings: ReduceOptions | None = None) -> Any:
@@ -112,9 +110,8 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         return _unpickle, (optimizer_class, rebuild.__name__, arguments, reducer_of(self).settings)
 
     def __deepcopy__(self: Any, memo: Any = None) -> Any:
-        rebuild, arguments = optimizer_class.__reduce__(self)
-        reducer = reducer_of(self)
-        return _unpickle(optimizer_class, rebuild.__name__, arguments, reducer.settings, reducer.local)
+        rebuild, arguments = __reduce__(self)
+        return rebuild(*arguments, reducer_of(self).local)
 
     return {
         "__module__": _module_in_saved_files(optimizer_class),
@@ -130,8 +127,8 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
 
 
 def _sharded_members_for(optimizer_class: Any) -> dict[str, Any]:
-    """The same for an optimizer with `partition_state`, whose state is built, clipped and averaged in parts."""
-    whole = _members_for(optimizer_class)
+    """Returns the members for `partition_state`, with which state is built, clipped and averaged in shards."""
+    members = _members_for(optimizer_class)
 
     def build(self: Any, variables: Any) -> None:
         state = None if self.built else _sharded(self)
@@ -145,11 +142,11 @@ def _sharded_members_for(optimizer_class: Any) -> dict[str, Any]:
     def _clip_gradients(self: Any, grads: Sequence[Any]) -> Any:
         if (state := _sharded(self)) is not None:
             return state.clipped(self, grads, functools.partial(optimizer_class._clip_gradients, self))
-        return whole["_clip_gradients"](self, grads)
+        return members["_clip_gradients"](self, grads)
 
     def _use_weight_decay(self: Any, variable: keras.Variable) -> Any:
         state = _sharded(self)
-        return optimizer_class._use_weight_decay(self, variable if state is None else state.whole_of(variable))
+        return optimizer_class._use_weight_decay(self, variable if state is None else state.variable_of(variable))
 
     def _overwrite_model_variables_with_average_value(self: Any, trainable_variables: Any) -> None:
         state = _sharded(self)
@@ -160,7 +157,7 @@ def _sharded_members_for(optimizer_class: Any) -> dict[str, Any]:
 
     def _backend_update_step(self: Any, grads: Sequence[Any], trainable_variables: Any, learning_rate: Any) -> None:
         if (state := _sharded(self)) is None:
-            whole["_backend_update_step"](self, grads, trainable_variables, learning_rate)
+            members["_backend_update_step"](self, grads, trainable_variables, learning_rate)
             return
         optimizer_class._backend_update_step(self, grads, trainable_variables, learning_rate)
         state.gather(trainable_variables)
@@ -168,14 +165,14 @@ def _sharded_members_for(optimizer_class: Any) -> dict[str, Any]:
     def _trackable_children(self: Any, save_type: str = "checkpoint", **kwargs: Any) -> Any:
         if save_type == "checkpoint" and _sharded(self) is not None:
             raise NotImplementedError(
-                "tf.train.Checkpoint would keep this rank's part only of an optimizer's state that is cut over the "
+                "tf.train.Checkpoint would keep this rank's part only of an optimizer's state that is sharded over the "
                 "ranks (partition_state=...). Save by model.save, model.save_weights or "
                 "hvd.elastic.TensorFlowKerasState."
             )
         return optimizer_class._trackable_children(self, save_type, **kwargs)
 
     return {
-        **whole,
+        **members,
         "build": functools.update_wrapper(build, optimizer_class.build),
         "_clip_gradients": _clip_gradients,
         "_use_weight_decay": _use_weight_decay,
@@ -186,13 +183,13 @@ def _sharded_members_for(optimizer_class: Any) -> dict[str, Any]:
 
 
 def _sharded(optimizer: keras.optimizers.Optimizer) -> ShardedState | None:
-    """What is cut of the optimizer's state. A `LossScaleOptimizer` has nothing to cut; the one inside has."""
+    """Returns the sharded state of an optimizer. A `LossScaleOptimizer` has none; the one inside has it."""
     reducer = reducer_of(optimizer)
     return reducer.sharded() if reducer.inner is optimizer else None
 
 
 def _module_in_saved_files(optimizer_class: type) -> str:
-    """Keras looks its own classes up as `keras.optimizers.<name>`, and everybody else's in their module."""
+    """Keras looks its own classes up as `keras.optimizers.<name>`, and all other classes in their module."""
     is_built_in = getattr(keras.optimizers, optimizer_class.__name__, None) is optimizer_class
     return "keras.optimizers" if is_built_in else optimizer_class.__module__
 

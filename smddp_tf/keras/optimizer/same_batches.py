@@ -12,10 +12,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
-from smddp_tf.collectives.ops import allgather
+from smddp_tf.collectives.rank_facts import numbers_of_ranks
 from smddp_tf.keras.roles import running
 
 # A few values of a few gradients do: one gradient alone may not depend on the data (the bias under a linear loss).
@@ -58,18 +57,17 @@ def note(grads: Sequence[tf.Tensor | tf.IndexedSlices | None]) -> None:
     chosen = sorted({last * i // (_GRADIENTS - 1) for i in range(_GRADIENTS)})
     bits = tf.concat([_sample_bits(usable[index]) for index in chosen], 0)
     # Positions count too, so that the same numbers elsewhere make another sum.
-    places = tf.range(1, tf.size(bits, tf.int64) + 1, dtype=tf.int64)
+    positions = tf.range(1, tf.size(bits, tf.int64) + 1, dtype=tf.int64)
     value = _fingerprint().value
-    value.assign(value * _FACTOR + tf.reduce_sum(bits * places))
+    value.assign(value * _FACTOR + tf.reduce_sum(bits * positions))
 
 
 def warn_if_same() -> None:
-    """Compares the ranks once and begins anew; all ranks must call it. Warns on rank 0, once in a process."""
+    """Compares the ranks, and resets the fingerprint; all ranks must call it. Warns on rank 0, once in a process."""
     if size() == 1:
         return
     fingerprint = _fingerprint()
-    name = of_thread("model.fit (do the batches differ)")
-    of_ranks = allgather(tf.reshape(fingerprint.value, [1]), name=name).numpy()
+    of_ranks = numbers_of_ranks([int(fingerprint.value)], "model.fit (do the batches differ)")[:, 0]
     fingerprint.value.assign(0)
     if (of_ranks != of_ranks[0]).any() or of_ranks[0] == 0 or fingerprint.has_warned:
         return

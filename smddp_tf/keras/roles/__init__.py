@@ -1,1 +1,1 @@
-"""What the other folders ask about optimizers, models and steps. It imports none of them."""
+"""Facts about optimizers, models and steps for the other folders, of which it imports none."""

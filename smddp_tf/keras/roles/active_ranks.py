@@ -2,7 +2,7 @@
 
 A rank that has run out of data goes on with batches of zeros, so that every collective of the step finds its partner.
 Its gradients enter the reduction as zeros, one more number says how many ranks had real data, and the mean is taken
-over those. Where an update has several passes, the ranks agree on every pass, and passes take the place of ranks.
+over those. Where an update has several passes, the ranks agree on every pass, and passes are counted instead of ranks.
 
 Under a `keras.distribution` the same number is that of the rows of this rank's batch, and means are weighted by rows:
 they are those over the rows of the global batch. A pass then counts once, however many rows it had, as in one process.
@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from smddp_tf import process_sets
 from smddp_tf._native.threads import of_thread
-from smddp_tf.collectives import graph, ops, run_time_values
+from smddp_tf.collectives import emit, graph, ops, run_time_values, sparse
 from smddp_tf.collectives.layouts import layout_of
 from smddp_tf.collectives.reduce_op import Average, Sum
 from smddp_tf.collectives.tensor_types import AnyOptimizer, AnyVariable, Gradient
@@ -67,22 +67,22 @@ class ActiveRanks:
         return self._weighted(grads, variables, self.flag / self._unit, 1.0)
 
     def masked_in_pass(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """The same in one of several passes, after `agree_on_pass`: by rows, the weight in a mean over this pass."""
+        """As `masked`, in one of several passes after `agree_on_pass`: by rows, the weight in a mean over this pass."""
         size = _float64(run_time_values.size())
         share = tf.where(self.by_rows, tf.math.divide_no_nan(size, self.count), _float64(1))
         return self._weighted(grads, variables, self.flag * share, self._unit * share)
 
     def flag_of_pass(self) -> tf.Tensor:
-        """What a pass adds to the window; see `Window`."""
+        """Returns the number that a pass adds to the window; see `Window`."""
         return tf.where(self.by_rows, _float64(1), self.flag)
 
     def contributing(self, tensor: tf.Tensor) -> tf.Tensor:
         """Returns `tensor`, whose gradient goes to another rank: it is multiplied by this rank's weight."""
-        return _weighted_backward(tensor, self.flag / self._unit)
+        return emit.gradient_times(tensor, self.flag / self._unit)
 
     def receiving(self, tensor: tf.Tensor) -> tf.Tensor:
         """Returns `tensor`, whose gradient comes from all ranks' `contributing`: `masked` will not weight it again."""
-        return _weighted_backward(tensor, tf.math.divide_no_nan(tf.convert_to_tensor(self._unit), self.flag))
+        return emit.gradient_times(tensor, tf.math.divide_no_nan(tf.convert_to_tensor(self._unit), self.flag))
 
     def reduced(
         self,
@@ -205,24 +205,10 @@ def _float64(number: tf.Tensor | tf.Variable | float) -> tf.Tensor:
     return tf.cast(number, tf.float64)
 
 
-def _weighted_backward(tensor: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
-    """Returns `tensor`, with its gradient times `weight`."""
-
-    @tf.custom_gradient
-    def through(values: tf.Tensor) -> Any:
-        return tf.identity(values), lambda grad: _times(grad, weight)
-
-    return through(tensor)
-
-
 def _times(tensor: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
     """Zeros where the weight is 0, also for what is not finite."""
     return tf.math.multiply_no_nan(tensor, tf.cast(weight, tensor.dtype))
 
 
-def _scaled(grad: Gradient, factor: tf.Tensor | float) -> Gradient:
-    if grad is None:
-        return None
-    if isinstance(grad, tf.IndexedSlices):
-        return tf.IndexedSlices(_scaled(grad.values, factor), grad.indices, grad.dense_shape)
-    return grad * tf.cast(factor, grad.dtype)
+def _scaled(grad: Gradient, factor: tf.Tensor | float) -> Any:
+    return sparse.mapped(lambda values: values * tf.cast(factor, values.dtype), grad)

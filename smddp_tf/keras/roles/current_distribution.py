@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,31 +13,24 @@ from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.roles import running
 
 _ATTRIBUTE = "distribution"  # its name in Keras's global state
-# In the place of Keras's global state, which is kept by thread too: programs set a distribution for a thread.
+# Instead of Keras's global state, which is kept by thread too: programs set a distribution for a thread.
 _of_thread = threading.local()
 
 
 def keep_through_clear_session() -> None:
     """Keeps each thread's distribution outside of Keras's global state, which `clear_session` empties; once."""
-
-    def getting(plain_get: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(plain_get)
-        def get(name: str, *args: Any, **kwargs: Any) -> Any:
-            return getattr(_of_thread, name, None) if name == _ATTRIBUTE else plain_get(name, *args, **kwargs)
-
-        return get
-
-    def setting(plain_set: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(plain_set)
-        def set_(name: str, value: object) -> None:
-            return setattr(_of_thread, name, value) if name == _ATTRIBUTE else plain_set(name, value)
-
-        return set_
-
     before = keras.distribution.distribution()
-    patches.replace(patch_table.GET_GLOBAL, getting)
-    patches.replace(patch_table.SET_GLOBAL, setting)
+    patches.wrap(patch_table.GET_GLOBAL, _get_global)
+    patches.wrap(patch_table.SET_GLOBAL, _set_global)
     keras.distribution.set_distribution(before)
+
+
+def _get_global(plain: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
+    return getattr(_of_thread, name, None) if name == _ATTRIBUTE else plain(name, *args, **kwargs)
+
+
+def _set_global(plain: Callable[..., None], name: str, value: object) -> None:
+    return setattr(_of_thread, name, value) if name == _ATTRIBUTE else plain(name, value)
 
 
 def current() -> Any:

@@ -1,16 +1,15 @@
-"""Losses and means of a global batch from those of the ranks' parts: the one place that combines them.
+"""Losses and means of a global batch from those of the ranks' parts: the one module that combines them.
 
 A loss is a quotient: the sum over the rows (weighted, masked) by the number of rows, of rows that count, or by the sum
 of the weights. The ranks average gradients and losses by rows, so each rank multiplies its loss by what makes that mean
 the quotient of the sums over the ranks. For the default reduction that is 1, and nothing travels; else one number for
 each loss. A mean to which a step adds one number counts a batch once, so each rank adds its share of it.
 
-`fit` and `evaluate`, and with them every callback, see the states that steps leave; so nobody else combines losses.
+`fit` and `evaluate`, and with them every callback, see the states that steps leave; so no other code combines losses.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -55,7 +54,7 @@ class GlobalBatch:
         return tf.math.divide_no_nan(self._rows, self._rows_of_all[here])
 
     def factor(self, divisor: tf.Tensor | None = None) -> tf.Tensor:
-        """What to multiply this rank's loss by, float64, so that the mean by rows is that of the global batch.
+        """Returns the factor of this rank's loss, float64, with which the mean by rows is that of the global batch.
 
         Args:
             divisor: what the rank's sum was divided by, in any unit that is the same on all ranks; None for sums.
@@ -90,69 +89,52 @@ def global_batch() -> GlobalBatch | None:
 
 def install() -> None:
     """Lets Keras's losses and means be those of the global batch; does nothing the second time."""
-    patches.replace(patch_table.REDUCED_LOSS, _reduced)
-    patches.replace(patch_table.COMPILED_LOSS, _compiled)
+    patches.wrap(patch_table.REDUCED_LOSS, _reduced_loss)
+    patches.wrap(patch_table.COMPILED_LOSS, _compiled_loss)
     count_rows()
 
 
 def count_rows() -> None:
     """Lets Keras's means count one number by the rows of its batch; does nothing the second time."""
-    patches.replace(patch_table.MEAN, _updated)
+    patches.wrap(patch_table.MEAN, _update_state)
 
 
-def _reduced(plain: Callable[..., Any]) -> Callable[..., Any]:
+def _reduced_loss(
+    plain: Callable[..., Any], values: tf.Tensor, sample_weight: Any = None, mask: Any = None, **options: Any
+) -> Any:
     """Every loss of Keras, compiled or the user's, is computed here from its values per row."""
-
-    @functools.wraps(plain)
-    def reduce_weighted_values(values: tf.Tensor, sample_weight: Any = None, mask: Any = None, **options: Any) -> Any:
-        loss = plain(values, sample_weight, mask, **options)
-        batch, reduction = global_batch(), options.get("reduction", "sum_over_batch_size")
-        if batch is None:
-            return loss
-        weighted = reduction == "mean_with_sample_weight" and sample_weight is not None
-        if reduction == "sum" and running.here.is_compiled_loss and tf.TensorShape(values.shape).rank != 0:
-            factor = batch.factor()
-        elif reduction in _MEANS and (weighted or mask is not None):
-            # Of a mean with a mask the number of values that count.
-            options["reduction"] = "sum"
-            factor = batch.factor(plain(tf.ones_like(values), sample_weight if weighted else None, mask, **options))
-        else:
-            return loss
-        return loss * tf.cast(factor, loss.dtype)
-
-    return reduce_weighted_values
+    loss = plain(values, sample_weight, mask, **options)
+    batch, reduction = global_batch(), options.get("reduction", "sum_over_batch_size")
+    if batch is None:
+        return loss
+    weighted = reduction == "mean_with_sample_weight" and sample_weight is not None
+    if reduction == "sum" and running.here.is_compiled_loss and tf.TensorShape(values.shape).rank != 0:
+        factor = batch.factor()
+    elif reduction in _MEANS and (weighted or mask is not None):
+        # Of a mean with a mask the number of values that count.
+        options["reduction"] = "sum"
+        factor = batch.factor(plain(tf.ones_like(values), sample_weight if weighted else None, mask, **options))
+    else:
+        return loss
+    return loss * tf.cast(factor, loss.dtype)
 
 
-def _compiled(plain: Callable[..., Any]) -> Callable[..., Any]:
+def _compiled_loss(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The loss of `compile`, whose gradient is taken as it is: with no reduction that of the sum over all rows."""
-
-    @functools.wraps(plain)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with running.within(is_compiled_loss=True):
-            loss = plain(self, *args, **kwargs)
-        batch = global_batch()
-        if batch is None or loss is None or loss.shape.rank == 0:
-            return loss
-        factor = tf.cast(batch.factor(), loss.dtype)
-
-        @tf.custom_gradient
-        def through(values: tf.Tensor) -> Any:
-            return tf.identity(values), lambda grad: grad * factor
-
-        return through(loss)
-
-    return call
+    with running.within(is_compiled_loss=True):
+        loss = plain(*args, **kwargs)
+    batch = global_batch()
+    if batch is None or loss is None or loss.shape.rank == 0:
+        return loss
+    return emit.gradient_times(loss, batch.factor())
 
 
-def _updated(plain: Callable[..., Any]) -> Callable[..., Any]:
+def _update_state(
+    plain: Callable[..., Any], self: Any, values: TensorLike, sample_weight: TensorLike | None = None
+) -> None:
     """A mean of numbers, one for each batch."""
-
-    @functools.wraps(plain)
-    def update_state(self: Any, values: TensorLike, sample_weight: TensorLike | None = None) -> None:
-        batch = running.here.batch
-        shape = values.shape if hasattr(values, "shape") else np.shape(values)
-        if batch is not None and sample_weight is None and tf.TensorShape(shape).rank == 0:
-            sample_weight = batch.share()
-        plain(self, values, sample_weight)
-
-    return update_state
+    batch = running.here.batch
+    shape = values.shape if hasattr(values, "shape") else np.shape(values)
+    if batch is not None and sample_weight is None and tf.TensorShape(shape).rank == 0:
+        sample_weight = batch.share()
+    plain(self, values, sample_weight)

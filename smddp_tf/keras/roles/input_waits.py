@@ -61,9 +61,9 @@ def timed(iterator: tf.data.Iterator) -> tf.data.Iterator:
     """Returns a timed iterator over the remaining batches of `iterator`."""
     if isinstance(iterator, _TimedIterator):
         return iterator
-    ours = _TimedIterator(components=(iterator._iterator_resource,), element_spec=iterator.element_spec)
-    ours.of = iterator  # owns what it is made of
-    return ours
+    timed_one = _TimedIterator(components=(iterator._iterator_resource,), element_spec=iterator.element_spec)
+    timed_one.of = iterator  # owns what it is made of
+    return timed_one
 
 
 class _Spec(tf.data.IteratorSpec):

@@ -1,4 +1,4 @@
-"""What is asked of any Keras optimizer, wrapped or not."""
+"""Properties of any Keras optimizer, wrapped or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs on this thread: the one way in which code of ours learns what no argument can tell it.
+"""The calls and steps that run on this thread, for code that Keras calls, which no argument can reach.
 
 Keras, and the user's `train_step`, lie between a `fit` and what is called inside of it: the constructor of an iterator,
 a loss, a metric, a layer, an optimizer's `apply`, a variable's value that is saved. None of these takes an argument of
@@ -19,7 +19,7 @@ from typing import Any
 
 
 class _OfThread(threading.local):
-    """What runs on this thread; changed by `within` only.
+    """The state of this thread; changed by `within` only.
 
     Attributes:
         plans: the `TrainerPlan`s of the calls of `fit` and `evaluate` under way, the outermost first.
@@ -27,7 +27,7 @@ class _OfThread(threading.local):
         active: the `ActiveRanks` of the step that is being traced, or run eagerly; None: all ranks are active.
         batch: the `GlobalBatch` or `OwnBatch` of that step; None outside of the steps that `StepHooks` has put in.
         is_compiled_loss: whether Keras computes the loss of `compile` in it.
-        saved_variables: those that are cut over the ranks, while all ranks save them together; see `cut_tables.py`.
+        saved_variables: the sharded variables, while all ranks save them together; see `sharded_variables.py`.
     """
 
     plans: tuple[Any, ...] = ()

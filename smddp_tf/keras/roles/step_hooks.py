@@ -1,4 +1,4 @@
-"""Our steps around a model's `train_step` and `test_step`, and what stands in for the functions that Keras traces.
+"""Wraps a model's `train_step` and `test_step`, and replaces the functions that Keras traces.
 
 `StepHooks` is the only writer of a model's `train_step`, `test_step`, `train_function` and `test_function`.
 
@@ -23,7 +23,7 @@ Step = Callable[[Any], Any]  # of data, or of an iterator over them
 
 
 class StepKind(NamedTuple):
-    """What the batches of a step are; a step that was traced for one kind cannot take another.
+    """The kind of a step's batches; a step that was traced for one kind cannot take another.
 
     Attributes:
         of_pairs: whether they come as pairs (flag, batch). A train step with flag 0 leaves no trace on this rank; see
@@ -54,7 +54,7 @@ def hooks_of(model: tf.keras.Model, kind: str) -> StepHooks:
 
 
 class StepHooks:
-    """What our steps count, and the functions traced with them.
+    """The counters of wrapped steps, and the functions traced with them.
 
     Attributes:
         samples: float64 variable, the samples this rank has seen in valid steps since it was last set to zero.
@@ -84,7 +84,7 @@ class StepHooks:
 
     @contextlib.contextmanager
     def installed_in(self, model: tf.keras.Model, of_step: StepKind) -> Iterator[None]:
-        """Inside, our step is in the place of the model's, and what was traced of it in that of Keras's function.
+        """Inside, the wrapped step replaces the model's, and the function traced from it replaces Keras's.
 
         Where they are installed already, nothing changes.
         """
@@ -109,22 +109,22 @@ class StepHooks:
             self.installed = False
             object.__delattr__(model, self._step)
             function = getattr(model, self._function)
-            if function is not None:  # else compiled anew in the meantime
+            if function is not None:  # else compiled again in the meantime
                 if self._plain is not None and not self.incomplete:
                     self._kept[of_step] = (self._plain, function)
                 setattr(model, self._function, self._plain)
 
     def trace_again(self, model: tf.keras.Model) -> None:
-        """Has Keras make the function anew, of the step as it is now."""
+        """Makes Keras trace the present step again."""
         self.incomplete = False
         self._last_logs = None
         getattr(model, f"make_{self._function}")(force=True)
 
     def intercept(self, model: tf.keras.Model, run: Step, function_before: Step | None = None) -> Step | None:
-        """Lets Keras call `run(iterator)` in the place of the function.
+        """Makes Keras call `run(iterator)` instead of the function.
 
         Returns:
-            The function that it stands for; `function_before`, the last one, where nobody has made another since.
+            The function that it stands for; `function_before`, the last one, where no other was made since.
         """
         function: Step | None = getattr(model, self._function)
         if function is run:
@@ -133,7 +133,7 @@ class StepHooks:
         return function
 
     def release(self, model: tf.keras.Model, run: Step, function: Step | None) -> None:
-        """Undoes `intercept`, unless somebody has had the function made anew since."""
+        """Undoes `intercept`, unless the function was made again since."""
         if getattr(model, self._function) is run:
             setattr(model, self._function, function)
 
@@ -142,7 +142,7 @@ class StepHooks:
         self._plain, self._kept = None, {}
 
     def drop_function(self, model: tf.keras.Model) -> None:
-        """Lets Keras trace the step anew before it runs the next time."""
+        """Makes Keras trace the step again before it runs the next time."""
         setattr(model, self._function, None)
 
     def _counting_step(self, model: tf.keras.Model, plain_step: Step, of_step: StepKind) -> Step:
@@ -201,7 +201,7 @@ class StepHooks:
         return step
 
     def _logs_of_last_real_step(self, logs: object, alive: tf.Tensor) -> Any:
-        """What the callbacks see in a step without data: metrics of a batch of zeros mean nothing."""
+        """Returns the logs for callbacks: in a step without data those of the last step with data."""
         values = [] if logs is None else [tf.convert_to_tensor(value) for value in tf.nest.flatten(logs)]
         if not values or not all(value.shape.is_fully_defined() for value in values):
             return logs

@@ -35,9 +35,9 @@ def wrapped_class(
     key = (optimizer_class, tuple(map(_hashable, settings)))
     wrapped = _wrapped_classes.get(key)
     if wrapped is None:
-        wrapped = _subclass(
-            optimizer_class, {**members_for(optimizer_class), _SETTINGS: settings, _ATTACH: staticmethod(attach)}
-        )
+        members = {**members_for(optimizer_class), _WRAPS: optimizer_class, _SETTINGS: settings}
+        wrapped = _subclass(optimizer_class, {**members, _ATTACH: staticmethod(attach)})
+        _register_alias(optimizer_class, wrapped)
         _wrapped_classes[key] = wrapped
     return wrapped
 
@@ -52,18 +52,16 @@ def settings_of_class(optimizer: AnyOptimizer) -> Any:
     return getattr(type(optimizer), _SETTINGS)
 
 
-def _subclass(optimizer_class: type, members: dict[str, Any]) -> type:
-    namespace = {
-        "__qualname__": optimizer_class.__qualname__,
-        "__doc__": optimizer_class.__doc__,
-        _WRAPS: optimizer_class,
-        **members,
-    }
-    # A single base and no slots: instances have the same memory layout, so `__class__` can be assigned.
-    bases = (optimizer_class,)
-    wrapped = types.new_class(optimizer_class.__name__, bases, exec_body=lambda body: body.update(namespace))
-    _register_alias(optimizer_class, wrapped)
-    return wrapped
+def _subclass(base: type, members: dict[str, Any], name: str = "") -> Any:
+    """Returns a subclass with one base and no slots: an instance of `base` can be given it as its `__class__`.
+
+    Args:
+        base: the class.
+        members: what the subclass adds and overrides.
+        name: of the subclass. Defaults to that of `base`.
+    """
+    namespace = {"__qualname__": name or base.__qualname__, "__doc__": base.__doc__, **members}
+    return types.new_class(name or base.__name__, (base,), exec_body=lambda body: body.update(namespace))
 
 
 def _register_alias(optimizer_class: type, wrapped: type) -> None:
@@ -84,7 +82,7 @@ def attach_reducer(optimizer: AnyOptimizer, optimizer_class: type, reducer: obje
     """Gives an optimizer object its wrapped class, which keeps its state, and its `OptimizerReducer`."""
     # Both go past what classes make of `__class__`, and past the tracking by Keras and TensorFlow: the reducer is in no
     # saved file.
-    vars(object)["__class__"].__set__(optimizer, shown_as_horovods(optimizer_class, "horovod._keras"))
+    vars(object)["__class__"].__set__(optimizer, named_as_horovod(optimizer_class, "horovod._keras"))
     object.__setattr__(optimizer, _REDUCER, reducer)
 
 
@@ -154,11 +152,11 @@ def _was_wrapped_itself(optimizer: AnyOptimizer | None) -> bool:
 
 
 def advice(optimizer: object, optimizers: str, family: type | tuple[type, ...], **of_package: str) -> str:
-    """What to do instead of passing `optimizer`, for the mistakes scripts make.
+    """Returns what to do instead of passing `optimizer`, for the mistakes that scripts make.
 
     Args:
         optimizers: where scripts find the right ones, such as "keras.optimizers".
-        family: the class (or classes) of which somebody may have forgotten to make an instance.
+        family: the class (or classes) of which the script may have forgotten to make an instance.
         of_package: for objects of another package, by its name.
     """
     if isinstance(optimizer, str):
@@ -177,29 +175,20 @@ def advice(optimizer: object, optimizers: str, family: type | tuple[type, ...], 
 _SHOWN = "_smddp_shown"  # the attribute of a class that holds the one it is shown as
 
 
-def shown_as_horovods(ours: type, module: str, name: str | None = None) -> Any:
-    """Returns the class that objects of `ours` get: one that names Horovod's module under the alias, else `ours`.
+def named_as_horovod(base: type, module: str, name: str | None = None) -> Any:
+    """Returns the class that objects of `base` get: under the alias one that names Horovod's module, else itself.
 
     Programs look at `type(optimizer).__module__`, `optimizer.__module__`, `repr(optimizer)` and `str(optimizer)`. Keras
     writes the module and the name of `optimizer.__class__` into files, which stay what they are without the alias.
 
     Args:
-        ours: a class. Its objects' `__class__` stays it.
+        base: a class. Its objects' `__class__` stays it.
         module: the module of Horovod.
-        name: the name of the class there. Defaults to that of `ours`.
+        name: the name of the class there. Defaults to that of `base`.
     """
     if not is_aliased("horovod"):
-        return ours
-    if _SHOWN not in vars(ours):
-        setattr(ours, _SHOWN, _shown_subclass(ours, module, name or ours.__name__))
-    return getattr(ours, _SHOWN)
-
-
-def _shown_subclass(ours: type, module: str, name: str) -> Any:
-    namespace = {
-        "__module__": module,
-        "__qualname__": name,
-        "__doc__": ours.__doc__,
-        "__class__": property(lambda self: ours),
-    }
-    return types.new_class(name, (ours,), exec_body=lambda body: body.update(namespace))
+        return base
+    if _SHOWN not in vars(base):
+        members = {"__module__": module, "__class__": property(lambda self: base)}
+        setattr(base, _SHOWN, _subclass(base, members, name or base.__name__))
+    return getattr(base, _SHOWN)

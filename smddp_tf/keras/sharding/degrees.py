@@ -17,7 +17,7 @@ def possible_degrees() -> list[int]:
 
 
 def degree_of(partition_state: str | int | None) -> int:
-    """The number of parts that the argument `partition_state` asks for; 1: every rank has all of the state.
+    """The number of shards that the argument `partition_state` asks for; 1: every rank has all of the state.
 
     Args:
         partition_state: None; "node" or "world", the ranks of one node or all ranks; or an integer. With one rank only
@@ -47,8 +47,8 @@ def degree_of(partition_state: str | int | None) -> int:
     return degree
 
 
-def places(degree: int) -> tuple[int, ...]:
-    """For each rank, which of the `degree` parts it has."""
-    if not basics.is_homogeneous():  # then all ranks share the parts
+def shard_indices(degree: int) -> tuple[int, ...]:
+    """Returns for each rank the index of its shard, of `degree` shards."""
+    if not basics.is_homogeneous():  # then there is a shard for each rank
         return tuple(range(degree))
     return tuple(loader.core().places_in_parts(0, degree))

@@ -136,22 +136,22 @@ def _state(optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable
     sums = 8 + _bytes_of(variables, least=4) if getattr(reducer, "passes", None) else 0  # as in `Passes`
     with tf.Graph().as_default():
         for index, each in enumerate(variables):
-            whole = index in kept or stays_local(each) or 0 in each.shape  # as in `ShardedState.parts_for`
-            state.wholes.append(_stand_in(each, 1))
-            state.parts.append(state.wholes[-1] if whole or degree == 1 else _stand_in(each, degree))
+            is_full = index in kept or stays_local(each) or 0 in each.shape  # as in `ShardedState.parts_for`
+            state.variables.append(_stand_in(each, 1))
+            state.parts.append(state.variables[-1] if is_full or degree == 1 else _stand_in(each, degree))
         copy = plain.from_config(config)
         outer, before = copy if inner is optimizer else unwrapped(type(optimizer))(copy), len(copy.variables)
         outer.build(state.parts)
         if degree > 1:
             state.check_slots(copy, before)
-        cut = [part for part, whole in zip(state.parts, state.wholes) if part is not whole]
-        return _bytes_of(outer.variables) + sums, _bytes_of(cut)
+        shards = [part for part, full in zip(state.parts, state.variables) if part is not full]
+        return _bytes_of(outer.variables) + sums, _bytes_of(shards)
 
 
 def _stand_in(variable: keras.Variable, degree: int) -> keras.Variable:
     """A variable like `variable`, or like the first of its parts, which is the longest."""
     layout, dtype = FlatPart(tuple(variable.shape), degree, tuple(range(degree))), tf.as_dtype(variable.dtype)
-    shape = layout.whole if degree == 1 else (layout.span(0)[1],)
+    shape = layout.full_shape if degree == 1 else (layout.span(0)[1],)
     dtype = tf.float32 if degree > 1 and dtype.is_floating and dtype.size == 2 else dtype
     made = keras.Variable("zeros", shape=shape, dtype=dtype.name, name=variable.name.replace("/", "_"))
     made._path = getattr(variable, "path", variable.name)  # some optimizers look for words in it

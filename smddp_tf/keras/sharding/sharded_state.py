@@ -3,7 +3,7 @@
 Keras's optimizer is built for this rank's *parts* of the variables, so its slots, moving averages and accumulators are
 parts too, and everything that Keras does in an update (weight decay, clipping, EMA) it does to parts. One step:
 
-1. reduced gradients arrive as parts (`GradientReducer`), or whole, and are cut here;
+1. reduced gradients arrive as parts (`GradientReducer`), or in full, and are sharded here;
 2. each part takes the present value of its variable, so that whatever changed a variable since is kept;
 3. Keras's `apply` updates the parts;
 4. updated parts are gathered, each as soon as it is updated, into the variables.
@@ -27,8 +27,8 @@ from smddp_tf.collectives.layouts import identity, layout_of, mark
 from smddp_tf.collectives.reduce_op import ReduceSpec, Sum
 from smddp_tf.gradients.local_sources import LocalSources, stays_local
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.saving.cut_tables import save_whole_tables
-from smddp_tf.keras.sharding.degrees import degree_of, places
+from smddp_tf.keras.saving.sharded_variables import save_full_variables
+from smddp_tf.keras.sharding.degrees import degree_of, shard_indices
 from smddp_tf.keras.sharding.flat_part import FlatPart
 
 _REFUSED = {"Adafactor", "Lamb", "Muon", "ScheduleFreeAdamW"}
@@ -42,19 +42,19 @@ class ShardedState:
         name: of the optimizer, for messages; the same on all ranks.
 
     Attributes:
-        degree: into how many parts the state is cut; 1: it is not.
-        wholes: the variables that the optimizer was built for.
-        parts: for each of them this rank's part, a Keras variable; or itself where it is not cut.
+        degree: the number of shards of the state; 1: it is not sharded.
+        variables: the full variables that the optimizer was built for.
+        parts: for each of them this rank's shard, a Keras variable; or itself where it is not sharded.
     """
 
     def __init__(self, partition_state: str | int | None, name: str) -> None:
         self.degree = degree_of(partition_state)
-        self.wholes: list[Any] = []
+        self.variables: list[Any] = []
         self.parts: list[Any] = []
         self._asked, self._name = partition_state, name
-        self._whole_of: dict[int, Any] = {}  # by id of the `tf.Variable` inside of a part
+        self._variable_of: dict[int, Any] = {}  # by id of the `tf.Variable` inside of a part
         self._clipped: list[bool] = []  # of the gradients that Keras clips now: are they parts?
-        save_whole_tables()
+        save_full_variables()
 
     @property
     def planned_parts(self) -> int:
@@ -64,12 +64,12 @@ class ShardedState:
     def parts_for(self, variables: Sequence[Any], local: LocalSources) -> list[Any]:
         """Returns the variables for which the optimizer is built: shards of `variables`. Local ones are not sharded."""
         kept = local.indices(variables)
-        self.wholes = list(variables)
+        self.variables = list(variables)
         self.parts = [
             variable if index in kept or stays_local(variable) or 0 in variable.shape else self._part_of(variable)
             for index, variable in enumerate(variables)
         ]
-        self._whole_of = {id(identity(part)): whole for part, whole in zip(self.parts, self.wholes)}
+        self._variable_of = {id(identity(part)): full for part, full in zip(self.parts, self.variables)}
         return self.parts[:]
 
     def check_slots(self, optimizer: keras.optimizers.Optimizer, before: int) -> None:
@@ -80,11 +80,11 @@ class ShardedState:
             before: how many variables it had before it was built.
         """
         names = {each.__name__ for each in type(optimizer).__mro__} & _REFUSED
-        of_uncut = any(part is whole for part, whole in zip(self.parts, self.wholes))
+        of_unsharded = any(part is full for part, full in zip(self.parts, self.variables))
         wrong = [
             each
             for each in optimizer.variables[before:]
-            if (_varies(each) if layout_of(each) is not None else len(each.shape) and not of_uncut)
+            if (_varies(each) if layout_of(each) is not None else len(each.shape) and not of_unsharded)
         ]
         if names or wrong:
             raise NotImplementedError(
@@ -96,10 +96,10 @@ class ShardedState:
                 "`partition_state` out."
             )
 
-    def whole_of(self, part: keras.Variable | tf.Variable) -> keras.Variable | tf.Variable:
-        """The variable of a part; what is no part itself. A `tf.Variable` for the one inside of a part."""
-        whole = self._whole_of.get(id(identity(part)), part)
-        return identity(whole) if isinstance(part, tf.Variable) else whole
+    def variable_of(self, part: keras.Variable | tf.Variable) -> keras.Variable | tf.Variable:
+        """Returns the full variable of a shard, or `part` itself. A `tf.Variable` for the one inside of a shard."""
+        full = self._variable_of.get(id(identity(part)), part)
+        return identity(full) if isinstance(part, tf.Variable) else full
 
     def apply(
         self, optimizer: Any, plain: Callable[..., Any], grads: Sequence[Any], variables: Sequence[Any] | None
@@ -109,26 +109,26 @@ class ShardedState:
         Args:
             optimizer: whose state this is. It is built for `variables` where it is not.
             plain: `plain(grads, variables)`.
-            grads: reduced gradients or None, whole or of parts.
-            variables: whole; None for all that the optimizer was built for.
+            grads: reduced gradients or None, full ones or shards.
+            variables: full ones; None for all that the optimizer was built for.
         """
         if not optimizer.built and variables is not None:
             optimizer.build(list(variables))
         self._check_ranks()
-        variables = self.wholes if variables is None else variables
-        by_id = {id(identity(whole)): part for whole, part in zip(self.wholes, self.parts)}
+        variables = self.variables if variables is None else variables
+        by_id = {id(identity(full)): part for full, part in zip(self.variables, self.parts)}
         parts = [by_id.get(id(identity(variable)), variable) for variable in variables]
         for part, variable in zip(parts, variables):
             if part is not variable:
                 part.assign(self._present(part, variable))
         # In a branch of a graph, Keras takes tensors of the branch only, or of outside of it only.
-        cut = [
-            None if grad is None else tf.identity(grad if part is whole else _cut(grad, part))
-            for grad, part, whole in zip(grads, parts, variables)
+        shards = [
+            None if grad is None else tf.identity(grad if part is full else _shard_of(grad, part))
+            for grad, part, full in zip(grads, parts, variables)
         ]
-        moving = [part is not whole for grad, part, whole in zip(grads, parts, variables) if _is_clipped(grad, whole)]
-        self._clipped = moving
-        result = plain(cut, parts)
+        pairs = zip(grads, parts, variables)
+        self._clipped = [part is not full for grad, part, full in pairs if _is_clipped(grad, full)]
+        result = plain(shards, parts)
         for grad, part, variable in zip(grads, parts, variables):
             if grad is not None and part is not variable and getattr(variable, "constraint", None) is not None:
                 variable.assign(variable.constraint(variable))
@@ -156,14 +156,14 @@ class ShardedState:
 
     def gather(self, parts: Sequence[Any]) -> None:
         """Gives the variables the values of their parts, those of all ranks."""
-        pairs = [(part, whole) for part in parts if (whole := self.whole_of(part)) is not part]
-        values = [tf.cast(tf.convert_to_tensor(part), whole.dtype) for part, whole in pairs]
+        pairs = [(part, full) for part in parts if (full := self.variable_of(part)) is not part]
+        values = [tf.cast(tf.convert_to_tensor(part), full.dtype) for part, full in pairs]
         layouts = [layout_of(part) for part, _ in pairs]
-        for (_, whole), value in zip(pairs, gathered_parts(values, layouts, self._name, self.planned_parts > 1)):
-            whole.assign(value)
+        for (_, full), value in zip(pairs, gathered_parts(values, layouts, self._name, self.planned_parts > 1)):
+            full.assign(value)
 
     def _part_of(self, variable: keras.Variable) -> keras.Variable:
-        layout = FlatPart(tuple(variable.shape), self.degree, places(self.degree))
+        layout = FlatPart(tuple(variable.shape), self.degree, shard_indices(self.degree))
         first, end = layout.span(basics.rank())
         dtype = tf.as_dtype(variable.dtype)
         kept = tf.float32 if dtype.is_floating and dtype.size == 2 else dtype
@@ -180,7 +180,7 @@ class ShardedState:
 
         A part of a variable of 16 bits has 32, which stay as they are while they round to what the variable holds.
         """
-        value = _cut(tf.convert_to_tensor(variable), part)
+        value = _shard_of(tf.convert_to_tensor(variable), part)
         wide = tf.cast(value, part.dtype)
         if tf.as_dtype(part.dtype) == value.dtype:
             return wide
@@ -188,13 +188,13 @@ class ShardedState:
         return tf.where(tf.cast(kept, value.dtype) == value, kept, wide)
 
     def _check_ranks(self) -> None:
-        layouts = (layout_of(part) for part, whole in zip(self.parts, self.wholes) if part is not whole)
-        cut_for = next((layout.places for layout in layouts), ())
-        if len(cut_for) not in (0, basics.size()):
+        layouts = (layout_of(part) for part, full in zip(self.parts, self.variables) if part is not full)
+        indices = next((layout.shard_indices for layout in layouts), ())
+        if len(indices) not in (0, basics.size()):
             raise RuntimeError(
-                f"The state of the optimizer was cut over {len(cut_for)} ranks (partition_state={self._asked!r}), and "
-                f"this session has {basics.size()}. Parts of lost ranks are in commits on disk and saved files only: "
-                "make model and optimizer anew, and load one of these."
+                f"The state of the optimizer was sharded over {len(indices)} ranks (partition_state={self._asked!r}), "
+                f"and this session has {basics.size()}. Shards of lost ranks are in commits on disk and saved files "
+                "only: make model and optimizer again, and load one of these."
             )
 
 
@@ -212,7 +212,7 @@ def _is_clipped(grad: tf.Tensor | None, variable: keras.Variable) -> bool:
     return grad is not None and not stays_local(variable)
 
 
-def _cut(value: tf.Tensor, part: keras.Variable) -> tf.Tensor:
+def _shard_of(value: tf.Tensor, part: keras.Variable) -> tf.Tensor:
     """Returns the elements of a shard, from a full value; a shard is returned as it is."""
     layout = layout_of(part)
     first, end = layout.span(basics.rank())
@@ -244,7 +244,7 @@ def gathered_parts(parts: Sequence[Any], layouts: Sequence[Any], key: str, may_p
 
 def _planned(parts: Sequence[Any], layouts: Sequence[Any], name: str) -> list[Any]:
     degree, dtypes = layouts[0].parts, [part.dtype.name for part in parts]
-    shapes = [list(layout.whole) for layout in layouts]
+    shapes = [list(layout.full_shape) for layout in layouts]
     plan = emit.register_plan(name, dtypes, shapes, ReduceSpec(Sum), kind="gather_parts", parts=degree)
     return [
         emit.gather_part(part, plan, index, shape, name, f"{name}.{index}", degree)
@@ -259,8 +259,8 @@ def _padded(part: tf.Tensor, layout: FlatPart) -> tf.Tensor:
 
 def _joined(rows: tf.Tensor, layout: FlatPart) -> tf.Tensor:
     """From the parts of all ranks, one after another."""
-    order = [layout.places.index(place) for place in range(layout.parts)]
-    parts = tf.reshape(rows, [len(layout.places), layout.length])
-    if order != list(range(len(layout.places))):
+    order = [layout.shard_indices.index(shard) for shard in range(layout.parts)]
+    parts = tf.reshape(rows, [len(layout.shard_indices), layout.length])
+    if order != list(range(len(layout.shard_indices))):
         parts = tf.gather(parts, order)
-    return tf.reshape(tf.reshape(parts, [-1])[: math.prod(layout.whole)], layout.whole)
+    return tf.reshape(tf.reshape(parts, [-1])[: math.prod(layout.full_shape)], layout.full_shape)

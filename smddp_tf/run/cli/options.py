@@ -43,8 +43,8 @@ class Knob:
         kind: bool, int, float or str.
         section, key: where horovodrun's YAML file has it; the key is the option's name without the section's, or given.
         help: for --help.
-        ours: the variable of the engine that wins over Horovod's, so it is set too.
-        as_text: the variable's value; as_ours: that of `ours`, where it differs.
+        own_variable: the variable of the engine that wins over Horovod's, so it is set too.
+        as_text: the variable's value; as_own: that of `own_variable`, where it differs.
         ignored: why the flag is accepted and has no effect, which leads to a note; "": it has one.
         variable: Horovod's environment variable, which scripts may read as well; that of the option's name, or given.
     """
@@ -53,9 +53,9 @@ class Knob:
     kind: type
     section: str
     help: str = ""
-    ours: str = ""
+    own_variable: str = ""
     as_text: Callable[[Any], str] = str
-    as_ours: Callable[[Any], str] | None = None
+    as_own: Callable[[Any], str] | None = None
     ignored: str = ""
     key: str = ""
     variable: str = ""
@@ -100,7 +100,7 @@ KNOBS = (
     Knob("hierarchical-allreduce", bool, "params", ignored="reductions are always hierarchical."),
     Knob("hierarchical-allgather", bool, "params", ignored="the engine chooses."),
     Knob("torus-allreduce", bool, "params", ignored="SMDDP_RAIL_ALGORITHM chooses between nodes."),
-    Knob("autotune", bool, "autotune", ours="SMDDP_AUTOTUNE", key="enabled",
+    Knob("autotune", bool, "autotune", own_variable="SMDDP_AUTOTUNE", key="enabled",
          ignored="set SMDDP_BUCKET_BYTES; nothing is tuned while a job runs."),
     Knob("autotune-log-file", str, "autotune", ignored="nothing is tuned.", variable="HOROVOD_AUTOTUNE_LOG"),
     Knob("autotune-warmup-samples", int, "autotune", ignored="nothing is tuned."),
@@ -241,8 +241,8 @@ def variables_of_knobs(values: Mapping[str, Any]) -> dict[str, str]:
         value = values.get(knob.name)
         if value is not None:
             variables[knob.variable] = knob.as_text(value)
-            if knob.ours:
-                variables[knob.ours] = (knob.as_ours or knob.as_text)(value)
+            if knob.own_variable:
+                variables[knob.own_variable] = (knob.as_own or knob.as_text)(value)
     if values.get("stall_check") is not None:
         variables["HOROVOD_STALL_CHECK_DISABLE"] = _as_switch(not values["stall_check"])
     if values.get("log_with_timestamp") is not None:

@@ -192,8 +192,8 @@ class Job:
             self._kill_at = now + _OTHERS_SECONDS
 
     def _forward_signals(self) -> None:
-        while self._signals.passed_on:
-            sign = self._signals.passed_on.pop()
+        while self._signals.to_forward:
+            sign = self._signals.to_forward.pop()
             self._signal_ranks(signal.SIGSTOP if sign == signal.SIGTSTP else sign)
             if sign == signal.SIGTSTP:
                 os.kill(os.getpid(), signal.SIGSTOP)

@@ -68,15 +68,15 @@ def run_line(
     supervisor = isolated("smddp_tf.run.rank.supervisor", sys.executable)
     local_only = not settings.remote_hosts
     addresses = ["127.0.0.1"] if local_only else _addresses(choice)
-    meeting = _meeting_point(settings.hosts_of_ranks[0], addresses[0])
+    rendezvous = _rendezvous(settings.hosts_of_ranks[0], addresses[0])
     greets = {**environment, **settings.variables}.get("TF_CPP_MIN_LOG_LEVEL", "") == "0"  # TensorFlow, when imported
-    new = [name for name in meeting if name not in environment and name not in line.environment]
+    new = [name for name in rendezvous if name not in environment and name not in line.environment]
     with ControlServer(addresses, settings.ranks) as server, Output(
         settings.ranks, settings.output_filename, settings.prefix_timestamp, greets
     ) as output:  # fmt: skip
         exported = [] if local_only or line.forwards_all else [*_KEYS, *(word for name in new for word in ("-x", name))]
         words = [*line.words, *exported, *supervisor, *command]
-        environment = with_home({**meeting, **environment, **line.environment})
+        environment = with_home({**rendezvous, **environment, **line.environment})
         job = Job(words, environment, settings.hosts_of_ranks, server, output, settings.start_timeout, payload)
         outcome = job.run()
         if outcome.failed_rank is not None:
@@ -103,7 +103,7 @@ def _addresses(choice: Choice) -> list[str]:
     return list(dict.fromkeys([*([choice.address] if choice.address else []), *found, "127.0.0.1"]))
 
 
-def _meeting_point(first: str, here: str) -> dict[str, str]:
+def _rendezvous(first: str, here: str) -> dict[str, str]:
     """For what the ranks start among themselves: the host of rank 0 and a port that was free on this host."""
     with socket.socket() as free:
         free.bind(("", 0))

@@ -1,4 +1,4 @@
-"""What the launcher knows of the ranks of a job: which have started, wait in `hvd.init`, or have ended, and how."""
+"""The states of the ranks of a job: which have started, wait in `hvd.init`, or have ended, and how."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class RankStates:
         )
 
     def not_started(self, code: int) -> str:
-        """What is said where mpirun has ended, with this exit code, before all ranks had started; else ""."""
+        """Returns the report where mpirun has ended, with this exit code, before all ranks had started; else ""."""
         missing, hosts = self._missing()
         if not missing:
             return ""

@@ -220,10 +220,7 @@ def flags_of(hyperparameters: Mapping[str, Any]) -> list[str]:
 def _arguments(environment: Mapping[str, str], hyperparameters: Mapping[str, Any]) -> tuple[str, ...]:
     """The arguments that the toolkit has set, else those made of the hyperparameters."""
     if text := environment.get("SM_USER_ARGS"):
-        try:
-            arguments = json.loads(text)
-        except ValueError:
-            arguments = None
+        arguments = _decoded(text)
         if not isinstance(arguments, list):
             raise LaunchError(f"SM_USER_ARGS must be a JSON list. Received: {text!r}.")
         return tuple(word for word in map(str, arguments) if word)
@@ -241,10 +238,7 @@ def _variables_of_files(config: Path) -> dict[str, str]:
 
 
 def _hosts(environment: Mapping[str, str], parameters: Mapping[str, Any], config: Path) -> tuple[str, ...]:
-    try:
-        hosts = json.loads(environment["SM_HOSTS"])
-    except ValueError:
-        hosts = None
+    hosts = _decoded(environment["SM_HOSTS"])
     if not isinstance(hosts, list) or not hosts:
         raise LaunchError(f"SM_HOSTS must be a JSON list of hosts. Received: {environment['SM_HOSTS']!r}.")
     groups = parameters.get("sagemaker_distribution_instance_groups")
@@ -266,10 +260,7 @@ def _json(environment: Mapping[str, str], name: str, file: Path | None = None) -
     text, source = environment.get(name), name
     if not text and file is not None and file.exists():
         text, source = file.read_text(encoding="utf-8"), str(file)
-    try:
-        value = json.loads(text or "{}")
-    except ValueError:
-        value = None
+    value = _decoded(text or "{}")
     if not isinstance(value, dict):
         raise LaunchError(f"{source} must hold a JSON object. Received: {text!r}.")
     return value

@@ -10,20 +10,20 @@ from collections.abc import Iterator
 from typing import Any
 
 _SECOND_SECONDS = 0.5  # one that comes earlier is the same: `timeout` sends it to the process and to its group
-_PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT)
+_FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT)
 
 
 class LauncherSignals:
-    """What has arrived. Handlers only note it; the job's loop acts.
+    """The signals that have arrived. Handlers only note them; the job's loop acts.
 
     Attributes:
         ending: the first signal that ends the job, SIGINT, SIGTERM or SIGHUP; 0: none yet.
-        passed_on: signals that the ranks have yet to get.
+        to_forward: signals that the ranks have yet to get.
     """
 
     def __init__(self) -> None:
         self.ending, self._ending_at = 0, 0.0
-        self.passed_on: set[int] = set()
+        self.to_forward: set[int] = set()
         self._insists = False
 
     @contextlib.contextmanager
@@ -48,7 +48,7 @@ class LauncherSignals:
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # not under nohup
             ending.append(signal.SIGHUP)
         handlers = dict.fromkeys(ending, self._on_ending)
-        return handlers | {sign: self._on_passed_on for sign in _PASSED_ON if signal.getsignal(sign) != signal.SIG_IGN}
+        return handlers | {sign: self._on_forwarded for sign in _FORWARDED if signal.getsignal(sign) != signal.SIG_IGN}
 
     def _on_ending(self, sign: int, _: Any) -> None:
         now = time.monotonic()
@@ -57,5 +57,5 @@ class LauncherSignals:
         elif now > self._ending_at + _SECOND_SECONDS:
             self._insists = True
 
-    def _on_passed_on(self, sign: int, _: Any) -> None:
-        self.passed_on.add(sign)
+    def _on_forwarded(self, sign: int, _: Any) -> None:
+        self.to_forward.add(sign)

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TextIO
 
-from smddp_tf.run.output.lines import Piece
+from smddp_tf.run.output.lines import Segment
 
 STREAMS = ("stdout", "stderr")
 MPIRUN = -1  # in place of a rank: its lines are shown unchanged
@@ -20,7 +20,7 @@ _MOVES = re.compile(r"\x1b\[[0-9;?]*[A-Za-ln-z]")  # of the cursor: other ranks'
 
 
 class Console:
-    r"""Shows pieces so that every line is one rank's, and the last state of a line that draws over itself stays.
+    r"""Shows segments so that every line is one rank's, and the last state of a line that draws over itself stays.
 
     States of such a line end with "\r", as the program has written them: a terminal draws the next one, whoever's it
     is, in their place; in a file or a pipe other ranks' lines begin on a line of their own. Call `flush` after `show`.
@@ -31,15 +31,15 @@ class Console:
 
     def __init__(self, timestamps: bool = False) -> None:
         self._timestamps = timestamps
-        self._at: tuple[int, int] | None = None  # whose piece was the last, if it has not ended its line
-        self._end = ""  # of that piece
-        self._drawn: set[tuple[int, int]] = set()  # whose last piece ended with \r
+        self._at: tuple[int, int] | None = None  # whose segment was the last, if it has not ended its line
+        self._end = ""  # of that segment
+        self._drawn: set[tuple[int, int]] = set()  # whose last segment ended with \r
         self._cut_off: set[tuple[int, int]] = set()  # whose unfinished line was ended here, for another's
         self._pending: list[tuple[int, str]] = []
 
-    def show(self, rank: int, stream: int, piece: Piece) -> None:
+    def show(self, rank: int, stream: int, segment: Segment) -> None:
         """`stream` is 0 for stdout, 1 for stderr."""
-        owner, text, end = (rank, stream), piece.text.strip("\b"), piece.end
+        owner, text, end = (rank, stream), segment.text.strip("\b"), segment.end
         terminal = _is_terminal(stream)
         if self._at == owner and not self._end:
             self._pending.append((stream, (_shown(text) if terminal else text) + end))

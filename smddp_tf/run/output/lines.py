@@ -22,15 +22,15 @@ _CHAINED = (
 )
 
 
-class Piece(NamedTuple):
-    r"""Text, and its end: "\n"; "\r", after which the next piece replaces it; or "", when more may follow."""
+class Segment(NamedTuple):
+    r"""Text, and its end: "\n"; "\r", after which the next segment replaces it; or "", when more may follow."""
 
     text: str
     end: str
 
 
-class Pieces:
-    """Splits one stream into pieces. Time is linear in the bytes, and memory is bounded, however long a line is.
+class LineSplitter:
+    """Splits one stream into segments. Time is linear in the bytes, and memory is bounded, however long a line is.
 
     Bytes that are not UTF-8 become replacement characters; characters may be split between two chunks.
     """
@@ -44,7 +44,7 @@ class Pieces:
         """The number of characters of the incomplete line."""
         return self._length
 
-    def feed(self, chunk: bytes, final: bool = False) -> list[Piece]:
+    def feed(self, chunk: bytes, final: bool = False) -> list[Segment]:
         """Returns the lines that a chunk completes.
 
         Args:
@@ -52,22 +52,18 @@ class Pieces:
             final: whether it is the last chunk.
         """
         *ended, rest = _ENDS.split(self._decoder.decode(chunk, final))
-        pieces = []
+        segments = []
         for text, end in zip(ended[::2], ended[1::2]):
-            pieces.append(Piece(self._take() + text, "\r" if end == "\r" else "\n"))
-        self._keep(rest)
+            segments.append(Segment(self._take() + text, "\r" if end == "\r" else "\n"))
+        self._parts.append(rest)
+        self._length += len(rest)
         if self._length > _MOST:
-            pieces.append(self.unfinished())
-        return pieces
+            segments.append(self.unfinished())
+        return segments
 
-    def unfinished(self) -> Piece:
+    def unfinished(self) -> Segment:
         """Returns and removes the incomplete line."""
-        return Piece(self._take(), "")
-
-    def _keep(self, text: str) -> None:
-        if text:
-            self._parts.append(text)
-            self._length += len(text)
+        return Segment(self._take(), "")
 
     def _take(self) -> str:
         text, self._parts, self._length = "".join(self._parts), [], 0
@@ -83,12 +79,12 @@ class OutputTail:
         self._is_redrawn = False  # the next line replaces the last
 
     def add(self, stream: int, text: str, end: str) -> None:
-        """Appends a piece.
+        """Appends a segment.
 
         Args:
             stream: 0 for stdout, 1 for stderr.
-            text: as in a `Piece`.
-            end: as in a `Piece`.
+            text: as in a `Segment`.
+            end: as in a `Segment`.
         """
         if self._is_redrawn and self._kept and self._kept[-1][0] == stream:
             self._characters -= len(self._kept.pop()[1])

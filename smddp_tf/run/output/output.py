@@ -10,7 +10,7 @@ from typing import IO
 
 from smddp_tf.exceptions import LaunchError
 from smddp_tf.run.output.console import STREAMS, Console, write
-from smddp_tf.run.output.lines import OutputTail, Piece, Pieces, starts_traceback
+from smddp_tf.run.output.lines import LineSplitter, OutputTail, Segment, starts_traceback
 
 _IDLE_SECONDS = 0.5  # then an incomplete line is shown
 _HOLD_SECONDS = 3.0  # for a rank to end of the exception whose traceback it has printed
@@ -25,13 +25,13 @@ class _Held:
     """A traceback and what follows it on stderr. It is shown last if it caused the end of the job, else in order."""
 
     def __init__(self, seconds: float) -> None:
-        self.pieces: list[Piece] = []
+        self.segments: list[Segment] = []
         self.characters = 0
         self.until = time.monotonic() + seconds
 
-    def add(self, piece: Piece) -> None:
-        self.pieces.append(piece)
-        self.characters += len(piece.text) + 1
+    def add(self, segment: Segment) -> None:
+        self.segments.append(segment)
+        self.characters += len(segment.text) + 1
 
 
 class Output:
@@ -50,8 +50,8 @@ class Output:
     def __init__(self, ranks: int, folder: str = "", timestamps: bool = False, greetings: bool = True) -> None:
         self._console = Console(timestamps)
         self._greetings = greetings
-        self._partial: dict[tuple[int, int], Pieces] = {}
-        self._since: dict[tuple[int, int], float] = {}  # when the last piece of an unfinished line came
+        self._partial: dict[tuple[int, int], LineSplitter] = {}
+        self._since: dict[tuple[int, int], float] = {}  # when the last segment of an unfinished line came
         self._tails = {rank: OutputTail() for rank in range(ranks)}
         self._held: dict[int, _Held] = {}
         self._raising: set[int] = set()
@@ -84,10 +84,10 @@ class Output:
     def write(self, rank: int, stream: int, chunk: bytes) -> None:
         """Prints the complete lines of a rank's output so far (or mpirun's); `stream` is 0 for stdout, 1 for stderr."""
         self._copy(rank, stream, chunk)
-        pieces = self._partial.setdefault((rank, stream), Pieces())
-        for piece in pieces.feed(chunk):
-            self._show(rank, stream, piece)
-        if pieces:
+        splitter = self._partial.setdefault((rank, stream), LineSplitter())
+        for segment in splitter.feed(chunk):
+            self._show(rank, stream, segment)
+        if splitter:
             self._since[rank, stream] = time.monotonic()
         else:
             self._since.pop((rank, stream), None)
@@ -108,12 +108,12 @@ class Output:
     def end_of(self, rank: int, stream: int) -> None:
         """Prints an incomplete last line of the rank."""
         self._since.pop((rank, stream), None)
-        pieces = self._partial.pop((rank, stream), None)
-        if pieces is not None:
-            left = [*pieces.feed(b"", final=True), pieces.unfinished()]
-            for piece in left:
-                if piece.text:
-                    self._show(rank, stream, Piece(piece.text, "\n"))
+        splitter = self._partial.pop((rank, stream), None)
+        if splitter is not None:
+            left = [*splitter.feed(b"", final=True), splitter.unfinished()]
+            for segment in left:
+                if segment.text:
+                    self._show(rank, stream, Segment(segment.text, "\n"))
             self._console.flush()
 
     def raises(self, rank: int) -> None:
@@ -136,31 +136,31 @@ class Output:
         held = self._held.pop(rank, None)
         self._console.finish_line()
         if held:
-            return [piece.text for piece in held.pieces]
+            return [segment.text for segment in held.segments]
         return self._tails[rank].lines() if rank in self._tails else []
 
-    def _show(self, rank: int, stream: int, piece: Piece) -> None:
+    def _show(self, rank: int, stream: int, segment: Segment) -> None:
         if rank in self._tails:
-            if stream and not self._greetings and _GREETING.match(piece.text):
+            if stream and not self._greetings and _GREETING.match(segment.text):
                 return
-            self._tails[rank].add(stream, piece.text, piece.end)
-            if stream and (rank in self._held or starts_traceback(piece.text)):
+            self._tails[rank].add(stream, segment.text, segment.end)
+            if stream and (rank in self._held or starts_traceback(segment.text)):
                 held = self._held.setdefault(rank, self._new_hold(rank))
-                held.add(piece)
+                held.add(segment)
                 if held.characters > _HELD_CHARACTERS:
                     self._release(rank)
                 return
-        elif _OF_NO_USE in piece.text:
+        elif _OF_NO_USE in segment.text:
             return
-        self._console.show(rank, stream, piece)
+        self._console.show(rank, stream, segment)
 
     def _new_hold(self, rank: int) -> _Held:
         return _Held(_RAISES_SECONDS if rank in self._raising else _HOLD_SECONDS)
 
     def _release(self, rank: int) -> None:
         if held := self._held.pop(rank, None):
-            for piece in held.pieces:
-                self._console.show(rank, 1, piece)
+            for segment in held.segments:
+                self._console.show(rank, 1, segment)
             self._console.flush()
 
     def _copy(self, rank: int, stream: int, chunk: bytes) -> None:

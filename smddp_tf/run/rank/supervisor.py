@@ -71,7 +71,7 @@ def supervise(command: Sequence[str]) -> int:
         return 127
     signals = _Signals(child)
     _Relay(child, client, notes, signals).run()
-    end = notes.end_of(child.wait(), signals.told)
+    end = notes.end_of(child.wait(), signals.ending)
     with contextlib.suppress(OSError):
         client.send(Kind.END, end.encode())
     if signals.by_launcher or (end.failed and not end.is_cause and not notes.rank_is_lost):
@@ -105,12 +105,12 @@ class _Signals:
     mpirun signals the process group that it made of this process and the command: the command has its signal then.
 
     Attributes:
-        told: those that came and that ask to end.
+        ending: those received that ask to end.
         by_launcher: one of them came from the launcher.
     """
 
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
-        self._child, self.told, self.by_launcher = child, list[int](), False
+        self._child, self.ending, self.by_launcher = child, list[int](), False
         threading.Thread(target=self._wait, args=(os.getpgrp() == os.getpid(),), daemon=True).start()
 
     def from_launcher(self, number: int) -> None:
@@ -124,7 +124,7 @@ class _Signals:
 
     def _send(self, number: int, has_it: bool = False) -> None:
         if number in _ENDING:
-            self.told.append(number)
+            self.ending.append(number)
         if not has_it and self._child.poll() is None:
             self._child.send_signal(number)
 
@@ -165,9 +165,10 @@ class _Notes:
             self._has_tensorflow = b"/libtensorflow" in libraries and not others_mpi
             self._look_at = time.monotonic() + _LOOK_SECONDS
 
-    def end_of(self, code: int, told: Sequence[int]) -> End:
+    def end_of(self, code: int, ending: Sequence[int]) -> End:
         self.read()
-        because = self._said.get(_LOST) or self._said.get(_BECAUSE) or (f"it was sent signal {told[0]}" if told else "")
+        by_signal = f"it was sent signal {ending[0]}" if ending else ""
+        because = self._said.get(_LOST) or self._said.get(_BECAUSE) or by_signal
         initialized = BEGINS in self._said
         alone = self._has_tensorflow and not initialized
         return End(code, self._said.get(_RAISED, ""), because, initialized, alone, self._said.get(SPEED, ""))
@@ -189,7 +190,7 @@ def _libraries(process: int) -> bytes:
 def _wait_for_others(client: ControlClient, signals: _Signals) -> None:
     """Waits, not for long, for the end of another rank: the launcher closes the connection or mpirun sends a signal."""
     give_up_at = time.monotonic() + (_AFTER_SIGNAL_SECONDS if signals.by_launcher else _AFTER_OTHERS_SECONDS)
-    while (signals.by_launcher or not signals.told) and time.monotonic() < give_up_at:
+    while (signals.by_launcher or not signals.ending) and time.monotonic() < give_up_at:
         if select.select([client], [], [], 0.1)[0] and client.heard() is None:
             return
 
@@ -262,7 +263,7 @@ class _Relay:
 
 
 def _end(child: subprocess.Popen[bytes], signals: _Signals) -> None:
-    if not signals.told:
+    if not signals.ending:
         child.terminate()
     try:
         child.wait(_KILL_AFTER_SECONDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smddp_tf.keras.layers.placement import Layout, described, place
+from smddp_tf.keras.layers.placement import Layout, described, with_placements
 
 CUT = ("row_wise", "column_wise", "table_wise")
 
@@ -19,7 +19,7 @@ def test_every_element_is_held_once(placement: str, rows: int, columns: int, ran
     parts = [table[layout.part(rank)] for rank in range(ranks)]
     assert [part.shape for part in parts] == [layout.shape(rank) for rank in range(ranks)]
     assert all(min(layout.held(rank)) >= 1 for rank in range(ranks))
-    if not layout.is_cut:
+    if not layout.is_sharded:
         assert all((part == table).all() for part in parts)
     else:
         assert sorted(np.concatenate([part.ravel() for part in parts])) == table.ravel().tolist()
@@ -36,23 +36,23 @@ def test_a_row_is_where_the_exchange_looks_for_it() -> None:
 def test_auto_gives_each_rank_its_share(ranks: int) -> None:
     random = np.random.default_rng(ranks)
     rows = [int(10 ** random.uniform(2, 6)) for _ in range(26)]
-    layouts = place([Layout(each, 16, "auto", ranks) for each in rows])
+    layouts = with_placements([Layout(each, 16, "auto", ranks) for each in rows])
     assert {layout.placement for layout in layouts} >= {"default_device", "row_wise"}
-    held = [sum(np.prod(layout.shape(rank)) for layout in layouts if layout.is_cut) for rank in range(ranks)]
+    held = [sum(np.prod(layout.shape(rank)) for layout in layouts if layout.is_sharded) for rank in range(ranks)]
     assert max(held) <= 1.25 * sum(held) / ranks
-    assert place([Layout(each, 16, "sparsecore", ranks) for each in rows]) == layouts
+    assert with_placements([Layout(each, 16, "sparsecore", ranks) for each in rows]) == layouts
 
 
 def test_what_was_asked_for_stays() -> None:
     wanted = [Layout(1000, 64, placement, 2) for placement in (*CUT, "default_device", "table_wise", "table_wise")]
-    layouts = place(wanted)
+    layouts = with_placements(wanted)
     assert [layout.placement for layout in layouts] == [each.placement for each in wanted]
     assert [layout.owner for layout in layouts if layout.placement == "table_wise"] == [0, 1, 0]
 
 
 def test_one_rank_has_all() -> None:
-    for layout in place([Layout(10**6, 64, placement, 1) for placement in ("auto", *CUT)]):
-        assert not layout.is_cut
+    for layout in with_placements([Layout(10**6, 64, placement, 1) for placement in ("auto", *CUT)]):
+        assert not layout.is_sharded
         assert layout.shape(0) == (10**6, 64)
 
 

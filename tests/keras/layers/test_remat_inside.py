@@ -172,7 +172,7 @@ def test_a_reduction_inside(hvd, rank, size, run):
 
 
 class Tables(keras.layers.Layer):
-    """Tables that are cut over the ranks, inside of `keras.remat`."""
+    """Tables that are sharded over the ranks, inside of `keras.remat`."""
 
     def __init__(self, tables: keras.layers.Layer) -> None:
         super().__init__(name="holder")

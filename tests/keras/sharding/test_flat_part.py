@@ -20,7 +20,7 @@ def test_every_element_once(shape: tuple[int, ...], places: tuple[int, ...]) -> 
     whole = np.arange(1, math.prod(shape) + 1, dtype=np.float32).reshape(shape)
     gathered = np.zeros_like(whole)
     for rank in range(len(places)):
-        part = layout.cut(whole, rank)
+        part = layout.shard(whole, rank)
         first, end = layout.span(rank)
         assert first == end or first % 16 == 0
         assert len(part) == end - first <= layout.length
@@ -33,7 +33,7 @@ def test_every_element_once(shape: tuple[int, ...], places: tuple[int, ...]) -> 
 
 def test_a_part_is_a_copy() -> None:
     whole = np.ones((4, 40), np.float32)
-    FlatPart((4, 40), 2, (0, 1)).cut(whole, 1)[:] = 5
+    FlatPart((4, 40), 2, (0, 1)).shard(whole, 1)[:] = 5
     assert np.all(whole == 1)
 
 
@@ -50,6 +50,6 @@ class Dataset:
 
 def test_only_the_rows_that_are_needed_are_read() -> None:
     dataset = Dataset(np.arange(64 * 32).reshape(64, 32))
-    part = FlatPart((64, 32), 4, (0, 1, 2, 3)).cut(dataset, 2)
+    part = FlatPart((64, 32), 4, (0, 1, 2, 3)).shard(dataset, 2)
     np.testing.assert_array_equal(part, np.arange(2 * 512, 3 * 512))
     assert dataset.rows == 16

@@ -40,7 +40,7 @@ def bytes_of(variables):
 
 def parts_of(optimizer):
     state = reducer_on(optimizer).sharded()
-    return [part for part, whole in zip(state.parts, state.wholes) if part is not whole] if state else []
+    return [part for part, full in zip(state.parts, state.variables) if part is not full] if state else []
 
 
 def largest(mpi, number):

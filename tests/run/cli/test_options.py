@@ -70,7 +70,7 @@ FLAGS = {
 def test_flags_become_variables(dry_run: DryRun, flags: str) -> None:
     found = exports(dry_run, *flags.split())
     assert FLAGS[flags].items() <= found.items()
-    assert set(found) - {"PYTHONUNBUFFERED"} <= {*FLAGS[flags], *(knob.ours for knob in KNOBS)}
+    assert set(found) - {"PYTHONUNBUFFERED"} <= {*FLAGS[flags], *(knob.own_variable for knob in KNOBS)}
 
 
 def test_flags_without_meaning_leave_a_note(dry_run: DryRun) -> None:
@@ -83,10 +83,10 @@ def test_our_variables_are_the_ones_the_engine_reads() -> None:
     documented = (ROOT / "docs" / "environment.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^- \*\*`(SMDDP_\w+)`\*\* \([^)]*?(HOROVOD_\w+)?`?\)", documented, re.MULTILINE))
     for knob in KNOBS:
-        if knob.ours:
-            assert rows.get(knob.ours) == knob.variable
+        if knob.own_variable:
+            assert rows.get(knob.own_variable) == knob.variable
     aliases = {name: ours for ours, name in rows.items()}
-    missing = [knob.option for knob in KNOBS if knob.variable in aliases and not knob.ours]
+    missing = [knob.option for knob in KNOBS if knob.variable in aliases and not knob.own_variable]
     assert not missing, "the user's SMDDP_* variable would win over these flags"
 
 

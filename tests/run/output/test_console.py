@@ -7,7 +7,7 @@ import sys
 import time
 
 from smddp_tf.run.output.console import Console
-from smddp_tf.run.output.lines import Piece
+from smddp_tf.run.output.lines import Segment
 from smddp_tf.run.output.output import Output
 
 
@@ -93,9 +93,9 @@ def test_a_console_that_cannot_encode_a_bar(monkeypatch) -> None:
 def test_a_newline_that_comes_late_makes_no_empty_line(capsys) -> None:
     """`print` may write a text and its newline apart, with lines of other ranks between them."""
     console = Console()
-    console.show(0, 0, Piece("one", ""))
-    console.show(1, 0, Piece("two", "\n"))
-    console.show(0, 0, Piece("", "\n"))
-    console.show(0, 0, Piece("", "\n"))
+    console.show(0, 0, Segment("one", ""))
+    console.show(1, 0, Segment("two", "\n"))
+    console.show(0, 0, Segment("", "\n"))
+    console.show(0, 0, Segment("", "\n"))
     console.flush()
     assert capsys.readouterr().out == "[0]<stdout>: one\n[1]<stdout>: two\n[0]<stdout>: \n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from smddp_tf.run.output.lines import Piece, Pieces, last_traceback
+from smddp_tf.run.output.lines import LineSplitter, Segment, last_traceback
 from smddp_tf.run.output.output import Output
 from tests.run.output.chained import CHAINED
 
@@ -21,9 +21,9 @@ def test_last_traceback() -> None:
 # --- lines that draw over themselves ---
 
 
-def pieces_of(*chunks: bytes) -> list[Piece]:
-    pieces = Pieces()
-    return [*itertools.chain.from_iterable(map(pieces.feed, chunks)), pieces.unfinished()]
+def pieces_of(*chunks: bytes) -> list[Segment]:
+    segments = LineSplitter()
+    return [*itertools.chain.from_iterable(map(segments.feed, chunks)), segments.unfinished()]
 
 
 def test_pieces_of_lines_and_updates() -> None:
@@ -41,18 +41,18 @@ def test_characters_may_be_cut_anywhere() -> None:
         assert pieces_of(whole[:cut], whole[cut:]) == [("█▏ 1%", "\r"), ("█▉ 2%", "\n"), ("€\xff", "")], cut
     one_by_one = [whole[at : at + 1] for at in range(len(whole))]
     assert pieces_of(*one_by_one) == pieces_of(whole)
-    pieces = Pieces()
-    assert pieces.feed("█".encode()[:2]) == []
-    assert pieces.feed(b"", final=True) == []
-    assert pieces.unfinished().text == "\N{REPLACEMENT CHARACTER}"
+    segments = LineSplitter()
+    assert segments.feed("█".encode()[:2]) == []
+    assert segments.feed(b"", final=True) == []
+    assert segments.unfinished().text == "\N{REPLACEMENT CHARACTER}"
 
 
 def test_a_line_that_never_ends_is_bounded() -> None:
-    pieces = Pieces()
+    segments = LineSplitter()
     shown = 0
     for _ in range(100):
-        found = pieces.feed(b"." * 5000)
-        shown += sum(len(piece.text) for piece in found)
-        assert len(pieces) < 50_000
-        assert all(piece.end == "" for piece in found)
-    assert shown + len(pieces) == 500_000
+        found = segments.feed(b"." * 5000)
+        shown += sum(len(segment.text) for segment in found)
+        assert len(segments) < 50_000
+        assert all(segment.end == "" for segment in found)
+    assert shown + len(segments) == 500_000

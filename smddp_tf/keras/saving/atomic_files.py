@@ -17,9 +17,9 @@ _UNFINISHED = ".unfinished-"
 
 
 @contextmanager
-def saving_whole_files(callback: tf.keras.callbacks.ModelCheckpoint, model: tf.keras.Model) -> Iterator[None]:
+def saving_atomically(callback: tf.keras.callbacks.ModelCheckpoint, model: tf.keras.Model) -> Iterator[None]:
     """Within it, `callback`, which saves `model`, replaces files instead of writing into them."""
-    callback.set_model(_SavesWholeFiles(model))
+    callback.set_model(_AtomicSaves(model))
     try:
         yield
     finally:
@@ -38,9 +38,9 @@ def saving_to_url(callback: tf.keras.callbacks.ModelCheckpoint) -> Iterator[None
     if not is_for_fsspec(url):
         yield
         return
-    protocol, _, place = url.partition("://")
+    protocol, _, name = url.partition("://")
     with urls.temporary_folder() as folder:
-        callback.filepath = os.path.join(folder, place)
+        callback.filepath = os.path.join(folder, name)
         try:
             yield
         finally:
@@ -49,8 +49,8 @@ def saving_to_url(callback: tf.keras.callbacks.ModelCheckpoint) -> Iterator[None
             urls.upload(str(file), f"{protocol}://{file.relative_to(folder).as_posix()}")
 
 
-class _SavesWholeFiles:
-    """The model, but for how it is saved."""
+class _AtomicSaves:
+    """The model, whose files are replaced when they are complete."""
 
     def __init__(self, model: tf.keras.Model) -> None:
         self._model = model
@@ -71,7 +71,7 @@ def _replace(filepath: str | os.PathLike[str], write: Callable[[str], None]) -> 
     A symbolic link of that name is replaced too, and not followed. Temporary files of killed processes are removed.
     """
     path = os.fspath(filepath)
-    if "://" in path:  # what TensorFlow writes itself, such as gs://: object stores replace things whole
+    if "://" in path:  # what TensorFlow writes itself, such as gs://: object stores replace complete objects
         write(path)
         return
     folder, name = os.path.split(os.path.abspath(path))

@@ -11,7 +11,7 @@ import pytest
 import smddp_tf.keras as hvk
 import smddp_tf.keras.distribution
 from smddp_tf.keras.elastic.states import TensorFlowKerasState
-from smddp_tf.keras.saving import cut_tables
+from smddp_tf.keras.saving import sharded_variables
 from tests.support.embedding_models import cut_model, data_of, give_first_tables, part
 
 pytestmark = pytest.mark.ranks("2")
@@ -30,7 +30,7 @@ def model(request, hvd, size):
 
 
 def test_one_rank_that_saves_alone(hvd, rank, model, tmp_path, monkeypatch):
-    monkeypatch.setattr(cut_tables, "MEETING_SECONDS", 2.0)
+    monkeypatch.setattr(sharded_variables, "WAIT_SECONDS", 2.0)
     if rank != 0:
         hvd.barrier()
     with pytest.raises(RuntimeError, match=f"Rank {rank} saves a model .* not all others .* within 2 s"):
@@ -53,7 +53,7 @@ def test_other_ways_to_save(rank, model, tmp_path):
         model.export(tmp_path / "exported", verbose=False)
     with pytest.raises(ValueError, match="ending in .keras or .weights.h5"):
         model.save(tmp_path / "old.h5")
-    with pytest.raises(RuntimeError, match="(?s)cut over . ranks, which must save it together"):
+    with pytest.raises(RuntimeError, match="(?s)sharded over . ranks, which must save it together"):
         keras.src.saving.saving_lib.save_model(model, tmp_path / "inner.keras")
     keras.saving.save_model(model, tmp_path / "function.keras")
     assert (tmp_path / "function.keras").exists() == (rank == 0)

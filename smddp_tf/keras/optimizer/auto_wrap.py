@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,18 +25,20 @@ def follow_distribution(model: keras.Model) -> None:
         ValueError: without the distribution, an optimizer has state that is sharded for it.
     """
     for optimizer in optimizers_of(model):
-        if not adopt(optimizer) and current() is None and getattr(reducer_on(optimizer), "of_distribution", False):
-            if reducer_on(optimizer).settings.partition_state is not None:
+        reducer: Any = None if wrap_for_distribution(optimizer) else reducer_on(optimizer)
+        if current() is None and getattr(reducer, "of_distribution", False):
+            if reducer.settings.partition_state is not None:
                 raise ValueError(
-                    "The optimizer's state is cut over the ranks by DataParallel(partition_state=...), so it cannot be "
-                    "without that distribution. Save the model on all ranks, and load it after set_distribution(None)."
+                    "The optimizer's state is sharded over the ranks by DataParallel(partition_state=...), so it "
+                    "cannot be without that distribution. Save the model on all ranks, and load it after "
+                    "set_distribution(None)."
                 )
             for each in {id(o): o for o in (optimizer, innermost(optimizer))}.values():
                 detach_reducer(each)
             hooks_of(model, "train").drop_function(model)
 
 
-def adopt(optimizer: keras.optimizers.Optimizer) -> bool:
+def wrap_for_distribution(optimizer: keras.optimizers.Optimizer) -> bool:
     """Makes an optimizer reduce if there is a distribution and neither it nor an outer optimizer reduces.
 
     Returns:
@@ -51,22 +52,20 @@ def adopt(optimizer: keras.optimizers.Optimizer) -> bool:
     return True
 
 
-def adopt_at_first_step() -> None:
+def wrap_at_first_step() -> None:
     """Makes `train_on_batch` and user-defined training loops reduce as `fit` does. Later calls do nothing."""
-    patches.replace(patch_table.APPLY, _adopting, of=keras.optimizers.Optimizer)
+    patches.wrap(patch_table.APPLY, _apply, of=keras.optimizers.Optimizer)
 
 
-def _adopting(plain_apply: Callable[..., Any]) -> Any:
-    @functools.wraps(plain_apply)
-    def apply(self: Any, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> Any:
-        own_class = type(self)
-        if not adopt(self):
-            return plain_apply(self, grads, trainable_variables)
-        if own_class.apply is not apply:
-            raise ValueError(
-                f"The optimizer class {own_class.__name__} has an `apply` of its own, so it must reduce before that. "
-                "Call smddp_tf.keras.DistributedOptimizer(optimizer) before its first step, or train with model.fit."
-            )
-        return self.apply(grads, trainable_variables)
-
-    return apply
+def _apply(
+    plain: Callable[..., Any], self: Any, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None
+) -> Any:
+    own_class = type(self)
+    if not wrap_for_distribution(self):
+        return plain(self, grads, trainable_variables)
+    if own_class.apply is not keras.optimizers.Optimizer.apply:
+        raise ValueError(
+            f"The optimizer class {own_class.__name__} has an `apply` of its own, so it must reduce before that. "
+            "Call smddp_tf.keras.DistributedOptimizer(optimizer) before its first step, or train with model.fit."
+        )
+    return self.apply(grads, trainable_variables)

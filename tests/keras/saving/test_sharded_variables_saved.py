@@ -1,4 +1,4 @@
-"""Tables that are cut over ranks: saved whole, and loaded on other numbers of ranks."""
+"""Tables that are sharded over ranks: saved whole, and loaded on other numbers of ranks."""
 
 from __future__ import annotations
 

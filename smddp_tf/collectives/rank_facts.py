@@ -1,0 +1,55 @@
+"""Small facts of each rank, sent to all: flags, numbers and dictionaries. All ranks must call a function together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from smddp_tf._native.threads import of_thread
+from smddp_tf.basics import size
+from smddp_tf.collectives import ops
+from smddp_tf.collectives.objects import allgather_object
+from smddp_tf.collectives.reduce_op import Max
+
+
+def any_rank(flag: bool, name: str) -> bool:
+    """Returns whether `flag` is true on any rank.
+
+    Args:
+        flag: this rank's.
+        name: the name by which the ranks match the request.
+    """
+    if size() == 1:
+        return flag
+    return bool(ops.allreduce(tf.constant(int(flag), tf.int32), op=Max, name=of_thread(name)))
+
+
+def numbers_of_ranks(numbers: Sequence[float], name: str) -> Any:
+    """Returns the numbers of all ranks as a NumPy array, [ranks, numbers]: int64 of integers, float64 of floats.
+
+    Args:
+        numbers: this rank's, as many on each rank.
+        name: as for `any_rank`.
+    """
+    return ops.allgather(np.array([numbers]), name=of_thread(name)).numpy()
+
+
+def facts_of_ranks(facts: dict[str, Any], name: str, call: str) -> list[dict[str, Any]]:
+    """Returns the facts of each rank, by rank. One that cannot have any sends `{"error": text}`.
+
+    Args:
+        facts: this rank's; `cloudpickle` must be able to send them.
+        name: as for `any_rank`.
+        call: the call that has failed on that rank, for the error.
+
+    Raises:
+        RuntimeError: a rank, perhaps this one, has sent an error. Raised on every rank.
+    """
+    of_ranks = allgather_object(facts, name=of_thread(name))
+    for rank, other in enumerate(of_ranks):
+        if "error" in other:
+            raise RuntimeError(f"{call} failed on rank {rank}: {other['error']}")
+    return of_ranks
