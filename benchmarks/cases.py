@@ -27,7 +27,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Values:
-    """Position modulo `period`, a prime, so that no shard or chunk begins where a period does; plus `step` x rank."""
+    """Position modulo `period`, a prime, so that no slice or chunk begins where a period does; plus `step` x rank."""
 
     period: int
     step: int

@@ -1,4 +1,4 @@
-/* Three stages per chunk: stage the others' shards, sum my shard (my own part straight from my input), collect theirs.
+/* Three stages per chunk: stage the others' slices, sum my slice (my own part straight from my input), collect theirs.
  * A chunk is small enough that all of it stays in cache; IN_FLIGHT of them are under way. Progress is published as
  * counters of chunks since the start, so a slot is free when everybody's counter has passed its former chunk. */
 #include "shm_allreduce.h"
@@ -20,8 +20,8 @@ typedef struct {
 
 struct ShmGroup {
   Progress* progress; /* one per rank */
-  float* staging;     /* [slot][rank][chunk]: what a rank gives the others; its own shard stays unused */
-  float* sums;        /* [slot][chunk]: what the owners of the shards have summed */
+  float* staging;     /* [slot][rank][chunk]: what a rank gives the others; its own slice stays unused */
+  float* sums;        /* [slot][chunk]: what the owners of the slices have summed */
   size_t chunk;       /* elements */
   int rank, ranks;
   uint64_t done; /* chunks of all former calls */
@@ -54,8 +54,8 @@ static Chunk chunk_at(const ShmGroup* group, size_t count, uint64_t index) {
                  group->staging + slot * group->ranks * group->chunk, group->sums + slot * group->chunk};
 }
 
-/* Where the shard of `owner` begins in a chunk; whole cache lines, the last shard takes what is left. */
-static size_t shard_begin(const ShmGroup* group, size_t length, int owner) {
+/* Where the slice of `owner` begins in a chunk; whole cache lines, the last slice takes what is left. */
+static size_t slice_begin(const ShmGroup* group, size_t length, int owner) {
   const size_t lines = (length + LINE / sizeof(float) - 1) / (LINE / sizeof(float));
   const size_t begin = lines * owner / group->ranks * (LINE / sizeof(float));
   return begin < length ? begin : length;
@@ -63,20 +63,20 @@ static size_t shard_begin(const ShmGroup* group, size_t length, int owner) {
 
 static void stage(ShmGroup* group, Chunk chunk, const float* in) {
   float* mine = chunk.staging + group->rank * group->chunk;
-  const size_t own = shard_begin(group, chunk.length, group->rank);
-  const size_t after = shard_begin(group, chunk.length, group->rank + 1);
+  const size_t own = slice_begin(group, chunk.length, group->rank);
+  const size_t after = slice_begin(group, chunk.length, group->rank + 1);
   memcpy(mine, in + chunk.begin, own * sizeof(float));
   memcpy(mine + after, in + chunk.begin + after, (chunk.length - after) * sizeof(float));
 }
 
 static void sum(ShmGroup* group, Chunk chunk, const float* in, float* out, float scale) {
-  const size_t end = shard_begin(group, chunk.length, group->rank + 1);
+  const size_t end = slice_begin(group, chunk.length, group->rank + 1);
   const float* sources[MAX_RANKS];
   for (int rank = 0; rank < group->ranks; ++rank)
     sources[rank] = rank == group->rank ? in + chunk.begin : chunk.staging + rank * group->chunk;
   float *const total = chunk.sums, *const mine = out + chunk.begin;
   enum { BLOCK = 1024 };
-  for (size_t at = shard_begin(group, chunk.length, group->rank); at < end; at += BLOCK) {
+  for (size_t at = slice_begin(group, chunk.length, group->rank); at < end; at += BLOCK) {
     const size_t n = end - at < BLOCK ? end - at : BLOCK;
     float block[BLOCK];
     for (size_t i = 0; i < n; ++i) block[i] = sources[0][at + i];
@@ -89,8 +89,8 @@ static void sum(ShmGroup* group, Chunk chunk, const float* in, float* out, float
 }
 
 static void collect(ShmGroup* group, Chunk chunk, float* out) {
-  const size_t own = shard_begin(group, chunk.length, group->rank);
-  const size_t after = shard_begin(group, chunk.length, group->rank + 1);
+  const size_t own = slice_begin(group, chunk.length, group->rank);
+  const size_t after = slice_begin(group, chunk.length, group->rank + 1);
   memcpy(out + chunk.begin, chunk.sums, own * sizeof(float));
   memcpy(out + chunk.begin + after, chunk.sums + after, (chunk.length - after) * sizeof(float));
 }

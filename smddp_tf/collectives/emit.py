@@ -103,7 +103,7 @@ def reduce_part(
 
 
 def part_length(elements: int, parts: int) -> int:
-    """Returns the padded length of the shards of a tensor, as in tf_ops/core/shard.h: a multiple of 16."""
+    """Returns the padded length of the parts of a tensor, as in tf_ops/core/slice.h: a multiple of 16."""
     return -(-elements // (16 * parts)) * 16
 
 

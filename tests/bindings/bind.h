@@ -8,7 +8,7 @@ namespace smddp {
 void BindCollectives(nanobind::module_& m);    // of NumPy arrays, in the process's session
 void BindFacts(nanobind::module_& m);          // the event log, the lists of variables and algorithms
 void BindCompute(nanobind::module_& m);        // the kernels
-void BindTopology(nanobind::module_& m);       // who sits where, and shards
+void BindTopology(nanobind::module_& m);       // who sits where, and slices
 void BindRail(nanobind::module_& m);           // the algorithms between nodes, and how one is chosen
 void BindCluster(nanobind::module_& m);        // ranks as threads
 void BindSteps(nanobind::module_& m);          // training steps of such ranks

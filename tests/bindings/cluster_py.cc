@@ -15,7 +15,7 @@
 
 #include "bindings/bind.h"
 #include "core/dtype.h"
-#include "core/shard.h"
+#include "core/slice.h"
 #include "inproc/cluster.h"
 #include "python/errors.h"
 #include "python/waiter.h"

@@ -3,7 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/bind.h"
-#include "core/shard.h"
+#include "core/slice.h"
 #include "python/errors.h"
 #include "topology/topology.h"
 
@@ -25,11 +25,11 @@ nb::dict Describe(int my_rank, const std::vector<std::string>& hosts) {
   return result;
 }
 
-nb::tuple Shard(int64_t elements, size_t element_size, int parts, int index) {
+nb::tuple Slice(int64_t elements, size_t element_size, int parts, int index) {
   if (elements < 0 || element_size == 0 || parts < 1 || index < 0 || index >= parts) {
     throw nb::value_error("Expected elements >= 0, element_size >= 1 and 0 <= index < parts.");
   }
-  const Range range = ShardOf(elements, element_size, parts, index);
+  const Range range = SliceOf(elements, element_size, parts, index);
   return nb::make_tuple(range.begin, range.end);
 }
 
@@ -37,7 +37,7 @@ nb::tuple Shard(int64_t elements, size_t element_size, int parts, int index) {
 
 void BindTopology(nb::module_& m) {
   m.def("topology", &Describe, nb::arg("my_rank"), nb::arg("hosts"));
-  m.def("shard_of", &Shard, nb::arg("elements"), nb::arg("element_size"), nb::arg("parts"), nb::arg("index"));
+  m.def("slice_of", &Slice, nb::arg("elements"), nb::arg("element_size"), nb::arg("parts"), nb::arg("index"));
 }
 
 }  // namespace smddp

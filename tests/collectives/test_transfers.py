@@ -12,7 +12,7 @@ from tests.support.traffic_formulas import ELEMENT_BYTES, FORMULAS, length
 pytestmark = pytest.mark.ranks("2", "2+2", "2+1")
 
 CHUNK_BYTES = 256 << 10  # the default of SMDDP_CHUNK_BYTES
-SHARD_ALIGNMENT = 128
+SLICE_ALIGNMENT = 128
 CARRIED_BYTES = 1024  # so much travels inside control messages, which are not counted
 
 
@@ -24,8 +24,8 @@ def expected_rail_bytes(elements: int, layout: dict, algorithm: str) -> int:
     sent = 0
     for start in range(0, elements, CHUNK_BYTES // ELEMENT_BYTES):
         chunk = min(elements - start, CHUNK_BYTES // ELEMENT_BYTES)
-        shard = length(core().shard_of(chunk, ELEMENT_BYTES, layout["rail_count"], layout["local_rank"]))
-        sent += FORMULAS[algorithm](shard, nodes, me)
+        own = length(core().slice_of(chunk, ELEMENT_BYTES, layout["rail_count"], layout["local_rank"]))
+        sent += FORMULAS[algorithm](own, nodes, me)
     return sent * ELEMENT_BYTES
 
 
@@ -110,14 +110,14 @@ def bytes_sent(array: np.ndarray, name: str, wire: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("wire", ["float16", "bfloat16"])
 def test_a_wire_dtype_halves_the_bytes(hvd, rank, size, wire):
-    """Exactly, where ranks and nodes divide a chunk into aligned shards; else up to the alignment of the last one."""
+    """Exactly, where ranks and nodes divide a chunk into aligned slices; else up to the alignment of the last one."""
     array = np.arange(size * 65536, dtype=np.float32) % 97 + rank
     control, whole, half = (
         bytes_sent(data, f"wire.{wire}", dtype) for data, dtype in ((array[:0], ""), (array, ""), (array, wire))
     )
     assert size == 1 or sum(whole) > sum(control)
     chunks = array.nbytes // CHUNK_BYTES
-    slack = 0 if size & (size - 1) == 0 else 2 * SHARD_ALIGNMENT * size * chunks
+    slack = 0 if size & (size - 1) == 0 else 2 * SLICE_ALIGNMENT * size * chunks
     for of_whole, of_half, base in zip(whole, half, control):
         assert abs(2 * (of_half - base) - (of_whole - base)) <= slack
     expected = (np.arange(array.size) % 97 + (size - 1) / 2) * size * size  # the second sum is of the first

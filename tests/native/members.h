@@ -86,7 +86,7 @@ inline void CheckAlgorithm(const AllreduceAlgorithm& algorithm) {
       for (int member = 0; member < size; ++member) CHECK(data[member] == SumOf(size, elements));
     }
     if (size == 1) continue;
-    const int64_t elements = int64_t{2520} * 32;  // shards are equal
+    const int64_t elements = int64_t{2520} * 32;  // slices are equal
     const AlgorithmCost cost = algorithm.info().cost(size);
     Members members(size);
     std::vector<std::vector<float>> data(size, std::vector<float>(elements, 1));

@@ -136,6 +136,26 @@ def test_the_rank_that_left_is_named_and_not_those_that_waited_for_it() -> None:
     )
 
 
+KILLED_IN_ITS_TRACEBACK = """
+import os, signal, sys, time
+def told(*_):
+    print("Traceback (most recent call last):\\nValueError: without rank 1", file=sys.stderr, flush=True)
+    time.sleep(60)
+signal.signal(signal.SIGTERM, told)
+if os.environ["RANK"] == "1":
+    time.sleep(2)
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(60)
+"""
+
+
+def test_the_report_comes_after_what_the_other_ranks_print_until_mpirun_kills_them() -> None:
+    done = smddprun("-np", "2", sys.executable, "-c", KILLED_IN_ITS_TRACEBACK)
+    assert done.returncode == 137, done.output
+    others = done.output.index("[0]<stderr>: ValueError: without rank 1")
+    assert others < done.output.index("smddprun: rank 1 on "), done.output
+
+
 def test_a_rank_that_ends_with_a_code_ends_those_that_are_in_code_of_their_own() -> None:
     done = smddprun("-np", "2", RANKS, "leave-alone")
     assert done.returncode == 3, done.output

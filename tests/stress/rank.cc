@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/shape.h"
-#include "core/shard.h"
+#include "core/slice.h"
 #include "core/sync/test_delay.h"
 
 namespace stress {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "collectives/node/stages.h"
-#include "collectives/shard_exchange.h"
+#include "collectives/slice_exchange.h"
 
 namespace smddp {
 namespace {
@@ -39,7 +39,7 @@ TaskPtr Timed(const Chunk& chunk, StageTimes::Stage stage, TaskPtr task, bool be
   return std::make_unique<TimedTask>(times, stage, std::move(task));
 }
 
-// Gathers the sub-blocks of my shard from the nodes that share my parts.
+// Gathers the sub-blocks of my slice from the nodes that share my parts.
 class RailGather : public Task {
  public:
   RailGather(const Fabric& fabric, const RailCall& call, std::vector<int> ranks)
@@ -54,7 +54,7 @@ class RailGather : public Task {
 
  private:
   const Group group_;
-  ShardExchange exchange_;
+  SliceExchange exchange_;
   bool begun_ = false;
 };
 
@@ -63,7 +63,7 @@ TaskPtr RailStage(const Fabric& fabric, const AllreduceAlgorithm& rail, const Ch
   RailCall call = {chunk.call.operation,
                    static_cast<uint16_t>(chunk.index),
                    chunk.sum,
-                   chunk.my_shard().size(),
+                   chunk.my_slice().size(),
                    chunk.call.view->wire(),
                    chunk.call.op};
   const int nodes = chunk.nodes_of_group();
@@ -77,9 +77,9 @@ TaskPtr RailStage(const Fabric& fabric, const AllreduceAlgorithm& rail, const Ch
   return algorithm.Begin(fabric.topology.rail(), fabric.topology.rank(), fabric.transport, fabric.compute, call);
 }
 
-TaskPtr ReduceMyShard(const Fabric& fabric, const AllreduceAlgorithm& rail, const std::shared_ptr<Chunk>& chunk) {
+TaskPtr ReduceMySlice(const Fabric& fabric, const AllreduceAlgorithm& rail, const std::shared_ptr<Chunk>& chunk) {
   return Sequence({
-      [chunk] { return Timed(*chunk, StageTimes::kNodeReduceScatter, SumMyShard(chunk)); },
+      [chunk] { return Timed(*chunk, StageTimes::kNodeReduceScatter, SumMySlice(chunk)); },
       [&fabric, &rail, chunk] { return Timed(*chunk, StageTimes::kRailAllreduce, RailStage(fabric, rail, *chunk)); },
       [chunk] { return Timed(*chunk, StageTimes::kNodeAllgather, PublishSum(chunk)); },
       [chunk] { return AwaitReaders(chunk, &chunk->slot); },
@@ -91,7 +91,7 @@ TaskPtr AllreduceChunk(const Fabric& fabric, const AllreduceAlgorithm& rail, con
       [chunk] { return Timed(*chunk, StageTimes::kNodeReduceScatter, PublishContribution(chunk)); },
       [&fabric, &rail, chunk] {
         std::vector<TaskPtr> branches;
-        if (!chunk->my_shard().empty()) branches.push_back(ReduceMyShard(fabric, rail, chunk));
+        if (!chunk->my_slice().empty()) branches.push_back(ReduceMySlice(fabric, rail, chunk));
         // The task waits from the start, but its stage begins with the first sum.
         branches.push_back(Timed(*chunk, StageTimes::kNodeAllgather, CollectSums(chunk), /*begins=*/false));
         // On its own: the slot is needed by other chunks, for which this one may wait.

@@ -1,4 +1,4 @@
-// The central algorithm of this library: reduce inside the node, exchange equal shards between the nodes, gather
+// The central algorithm of this library: reduce inside the node, exchange equal slices between the nodes, gather
 // inside the node. It works chunk by chunk, so that different stages of neighbouring chunks overlap.
 //
 // After Herring (Thangakrishnan et al., SC20) and SMDDP's balanced fusion buffers: every rank is the reducer for an

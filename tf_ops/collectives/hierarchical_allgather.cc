@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "collectives/transfers.h"
-#include "core/shard.h"
+#include "core/slice.h"
 
 namespace smddp {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "compute/compute.h"
 #include "core/buffer.h"
-#include "core/shard.h"
+#include "core/slice.h"
 
 namespace smddp {
 

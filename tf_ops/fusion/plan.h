@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "core/shard.h"
+#include "core/slice.h"
 #include "core/status.h"
 
 namespace smddp {
@@ -78,8 +78,8 @@ struct Bucket {
   int64_t wire_bytes() const { return elements * static_cast<int64_t>(SizeOf(wire_dtype)); }
 };
 
-// The largest bucket when the user sets no size. Each bucket is divided into a shard for every node's reducer. With
-// many nodes, shards of a fixed bucket size would become so small that the cost per message dominates. So buckets
+// The largest bucket when the user sets no size. Each bucket is divided into a slice for every node's reducer. With
+// many nodes, slices of a fixed bucket size would become so small that the cost per message dominates. So buckets
 // grow with the nodes: 25 MiB up to 8 nodes, 50 at 16, 100 at 32, 200 from 64 on.
 int64_t DefaultBucketBytes(int nodes);
 

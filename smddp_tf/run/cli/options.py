@@ -215,10 +215,10 @@ class GroupedCommand(click.Command):
     """A command whose --help has its options under headings."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes them; those of no group come last."""
-        records = {each.name: record for each in self.get_params(ctx) if (record := each.get_help_record(ctx))}
-        groups = {heading: [records.pop(name) for name in names] for heading, names in _GROUPS.items()}
-        for heading, group in {**groups, "Other": list(records.values())}.items():
+        """Writes them; those of no group come last. Without COMMAND, which has no text: click 8.5.1 gives it a row."""
+        rows = {one.name: row for one in self.get_params(ctx) if (row := one.get_help_record(ctx)) and row[1]}
+        groups = {heading: [rows.pop(name) for name in names] for heading, names in _GROUPS.items()}
+        for heading, group in {**groups, "Other": list(rows.values())}.items():
             with formatter.section(heading):
                 formatter.write_dl(group)
 

@@ -81,8 +81,8 @@ def run_line(
         outcome = job.run()
         if outcome.failed_rank is not None:
             outcome.report = _report(outcome, output)
-        if outcome.report:
-            say(outcome.report)
+    if outcome.report:  # after all output of the ranks, which the end of `with` has shown
+        say(outcome.report)
     if outcome.interrupted:
         say(f"{signal.Signals(outcome.code - 128).name} has ended the job of {settings.ranks} ranks.")
     if outcome.apart and not outcome.code:

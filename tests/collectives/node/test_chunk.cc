@@ -19,17 +19,17 @@ struct Case {
   const Chunk chunk;
 };
 
-TEST_CASE("chunk: its shards cover it, by the ranks of the node that reduce") {
+TEST_CASE("chunk: its slices cover it, by the ranks of the node that reduce") {
   for (int rank = 0; rank < 3; ++rank) {
     const Case one(rank, {"a", "a", "a", "b", "b"}, 100);  // two reduce on each node
     CHECK(one.chunk.reducers() == 2);
     CHECK(one.chunk.me() == rank);
-    CHECK(one.chunk.shard_of(0).begin == 1000);
-    CHECK(one.chunk.shard_of(0).end == 1064);  // 128 bytes, aligned
-    CHECK(one.chunk.shard_of(1).begin == 1064);
-    CHECK(one.chunk.shard_of(1).end == 1100);
-    CHECK(one.chunk.shard_of(2).empty());
-    CHECK(one.chunk.my_shard().empty() == (rank == 2));
+    CHECK(one.chunk.slice_of(0).begin == 1000);
+    CHECK(one.chunk.slice_of(0).end == 1064);  // 128 bytes, aligned
+    CHECK(one.chunk.slice_of(1).begin == 1064);
+    CHECK(one.chunk.slice_of(1).end == 1100);
+    CHECK(one.chunk.slice_of(2).empty());
+    CHECK(one.chunk.my_slice().empty() == (rank == 2));
     CHECK(one.chunk.other_reducers() == (rank == 0 ? Ranks{1} : rank == 1 ? Ranks{0} : Ranks{0, 1}));
     CHECK(one.chunk.crosses_nodes());
     CHECK(one.chunk.bytes_of({0, 3}) == 12);
@@ -59,8 +59,8 @@ TEST_CASE("chunk: of a gather the ranks of a group share it") {
   CHECK(one.chunk.reducers() == 2);
   CHECK(one.chunk.first_reducer() == 2);
   CHECK(one.chunk.contributors().empty());
-  CHECK(one.chunk.shard_of(2).begin == 1000);
-  CHECK(one.chunk.shard_of(1).empty());  // of the other group
+  CHECK(one.chunk.slice_of(2).begin == 1000);
+  CHECK(one.chunk.slice_of(1).empty());  // of the other group
   CHECK_FALSE(one.chunk.crosses_nodes());
 }
 

@@ -30,7 +30,7 @@ def exchange(arrays: list[np.ndarray], errors: list[np.ndarray] | None = None) -
     return results, _core.rail_run("int8", [array.view(np.uint8) for array in results], "float32", SUM, kept)
 
 
-def shard_of(length: int, members: int, member: int) -> slice:
+def slice_of(length: int, members: int, member: int) -> slice:
     each = math.ceil(math.ceil(length / members) / 32) * 32
     return slice(min(length, each * member), min(length, each * (member + 1)))
 
@@ -40,18 +40,18 @@ def oracle(arrays: list[np.ndarray], errors: list[np.ndarray]) -> np.ndarray:
     length, members = len(arrays[0]), len(arrays)
     result = np.zeros(length, np.float32)
     for owner in range(members):
-        shard = shard_of(length, members, owner)
-        total = arrays[owner][shard].copy()
+        part = slice_of(length, members, owner)
+        total = arrays[owner][part].copy()
         for member in range(members):
             if member == owner:
                 continue
-            wanted = arrays[member][shard] + errors[member][shard]
+            wanted = arrays[member][part] + errors[member][part]
             sent = expected(wanted)
-            errors[member][shard] = wanted - sent
+            errors[member][part] = wanted - sent
             total += sent
-        total += errors[owner][shard]
-        result[shard] = expected(total)
-        errors[owner][shard] = total - result[shard]
+        total += errors[owner][part]
+        result[part] = expected(total)
+        errors[owner][part] = total - result[part]
     return result
 
 

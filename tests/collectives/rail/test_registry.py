@@ -79,7 +79,7 @@ def test_result(algorithm: str, members: int, dtype: str) -> None:
 @over_algorithms
 @pytest.mark.parametrize("members", MEMBERS[1:])
 def test_counts_are_those_of_the_formula(algorithm: str, members: int) -> None:
-    """The busiest member's; lengths divide, so that shards are equal."""
+    """The busiest member's; lengths divide, so that slices are equal."""
     steps, messages, traffic = _core.rail_cost(algorithm, members)
     size = math.lcm(*MEMBERS) * 128
     _, counts = run(algorithm, [np.zeros(size, np.uint8)] * members, "uint8")

@@ -129,6 +129,7 @@ def test_help_is_in_groups_and_says_nothing_of_what_has_no_effect(capsys) -> Non
     places = [shown.index(f"\n{heading}\n") for heading in headings]
     assert places == sorted(places)
     assert "Ignored" not in shown
+    assert shown.count("[COMMAND]...") == 1  # in the first line, and not among the options
     for knob in KNOBS:
         assert (f"--{knob.option} " in shown) == (not knob.ignored), knob.option
 

@@ -64,7 +64,7 @@ TEST_CASE("node layout: a slot holds what its pool is for") {
   const NodeLayout layout(4, 2, 64 << 10);
   const auto bytes = [&](Pool pool) { return layout.slot_bytes[static_cast<int>(pool)]; };
   CHECK(bytes(Pool::kContribution) >= 64 << 10);  // a chunk
-  CHECK(bytes(Pool::kResult) >= (64 << 10) / 2);  // a shard of two reducers
+  CHECK(bytes(Pool::kResult) >= (64 << 10) / 2);  // a slice of two reducers
   CHECK(bytes(Pool::kResult) < bytes(Pool::kContribution));
   CHECK(bytes(Pool::kCopy) > 0);
   CHECK(bytes(Pool::kControl) > 0);

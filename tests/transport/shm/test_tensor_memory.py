@@ -139,7 +139,7 @@ def test_many_tensors_at_once(layout: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_short_pieces_are_copied() -> None:
-    """A shard of a chunk that is shorter than the least that is referred to."""
+    """A slice of a chunk that is shorter than the least that is referred to."""
     elements = LEAST_REFERRED // 4
     inputs = [brought(rank, 2 * elements - 32, "float32", SUM) for rank in range(2)]
     outputs, referred = allreduce("2", inputs, "float32", SUM, True, False)

@@ -14,7 +14,7 @@ namespace smddp {
 // How the ranks reduce what lies on their GPUs.
 enum class DeviceMethod {
   kHost,  // copied to host memory, reduced there like any host tensor, and copied back
-  kNode,  // NCCL inside the nodes that have several ranks; equal shards are summed by the CPUs between nodes
+  kNode,  // NCCL inside the nodes that have several ranks; equal slices are summed by the CPUs between nodes
   kAll,   // NCCL among all ranks
 };
 inline const char* NameOf(DeviceMethod method) {

@@ -1,6 +1,6 @@
 #include "collectives/node/chunk.h"
 
-#include "core/shard.h"
+#include "core/slice.h"
 
 namespace smddp {
 
@@ -12,17 +12,17 @@ bool Chunk::Shares(const void* data, Range of) const {
   return data != nullptr && bytes_of(of) >= kLeastReferredBytes && fabric.node.Shares(data, bytes_of(of));
 }
 
-Range Chunk::shard_of(int reducer) const {
+Range Chunk::slice_of(int reducer) const {
   const int index = reducer - first_reducer();
   if (index < 0 || index >= reducers()) return {range.end, range.end};
-  const Range inside = ShardOf(range.size(), element_size(), reducers(), index);
+  const Range inside = SliceOf(range.size(), element_size(), reducers(), index);
   return {range.begin + inside.begin, range.begin + inside.end};
 }
 
 std::vector<int> Chunk::other_reducers() const {
   std::vector<int> others;
   for (int reducer = first_reducer(); reducer < first_reducer() + reducers(); ++reducer) {
-    if (reducer != me() && !shard_of(reducer).empty()) others.push_back(reducer);
+    if (reducer != me() && !slice_of(reducer).empty()) others.push_back(reducer);
   }
   return others;
 }

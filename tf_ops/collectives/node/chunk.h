@@ -1,5 +1,5 @@
-// One chunk of a fused allreduce inside the node: its range of the data, who reduces which shard of it, and where the
-// sum of my shard is stored.
+// One chunk of a fused allreduce inside the node: its range of the data, who reduces which slice of it, and where the
+// sum of my slice is stored.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct Chunk {
   const int index;
   const Range range;  // of the view
 
-  // The sum of my shard. In shared memory when only my node needs it; else in private memory until the rail stage is
+  // The sum of my slice. In shared memory when only my node needs it; else in private memory until the rail stage is
   // done: a rank that waits for another node must not hold a slot that its own node needs to make progress.
   Slot slot;
   std::unique_ptr<std::byte[]> private_memory;
@@ -54,8 +54,8 @@ struct Chunk {
   int reducers() const;
   int first_reducer() const { return gathers() ? me() / reducers() * reducers() : 0; }
   // The part of the view that `reducer` (a local rank) sums; empty for ranks that are not reducers.
-  Range shard_of(int reducer) const;
-  Range my_shard() const { return shard_of(me()); }
+  Range slice_of(int reducer) const;
+  Range my_slice() const { return slice_of(me()); }
   bool crosses_nodes() const { return gathers() ? nodes_of_group() > 1 : fabric.topology.node_count() > 1; }
   // The number of nodes over which a part's group of ranks is spread.
   int nodes_of_group() const { return std::max(1, call.view->parting().parts / fabric.node.size()); }

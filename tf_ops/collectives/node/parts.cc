@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "core/shard.h"
+#include "core/slice.h"
 
 namespace smddp {
 namespace {
@@ -85,7 +85,7 @@ Status CheckParts(const Topology& topology, int64_t chunk_bytes, int parts) {
                    std::to_string(local) +
                    " ranks of a node or be a multiple of them. Received: " + std::to_string(parts) + " parts");
   }
-  const auto least = size * static_cast<int64_t>(kShardAlignment);
+  const auto least = size * static_cast<int64_t>(kSliceAlignment);
   if (chunk_bytes >= least) return Status::Ok();
   return refused("For parts on " + std::to_string(size) + " ranks SMDDP_CHUNK_BYTES must be " + std::to_string(least) +
                  " or more. Received: " + std::to_string(chunk_bytes));
@@ -105,7 +105,7 @@ std::unique_ptr<FusedView> MakePartedView(const Fabric& fabric, const Cut& cut, 
   Regions regions(cut, PlaceInParts(topology, parts), tensors, dtype);
 
   // As few chunks as fit into the slots (transport/shm/node_layout.h), filled evenly.
-  const auto granule = static_cast<int64_t>(kShardAlignment / SizeOf(wire));
+  const auto granule = static_cast<int64_t>(kSliceAlignment / SizeOf(wire));
   const int64_t of_node = fabric.chunk_bytes / topology.local_size() / static_cast<int64_t>(SizeOf(wire));
   const int64_t most = of_node / nodes / granule * granule;
   const int64_t turns = locals * nodes / parts;  // sub-blocks of a place in a chunk

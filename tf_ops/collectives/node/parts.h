@@ -4,7 +4,7 @@
 //
 // The view of such a call is laid out so that the stages of an allreduce do the work. Every chunk holds equal
 // sub-blocks in the order [local rank][node], of kReduce one for each rank, of kGather one for each of a group; so the
-// shards by local ranks, and by nodes within them, are these sub-blocks. Each continues the region of its rank's
+// slices by local ranks, and by nodes within them, are these sub-blocks. Each continues the region of its rank's
 // place: the place's parts of all tensors, one after another. The end is filled up with zeros.
 #pragma once
 

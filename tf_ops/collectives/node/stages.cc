@@ -26,12 +26,12 @@ Status CheckLength(const Chunk& chunk, const Loan& loan, Range expected) {
 class Contribution {
  public:
   // `begin`: the element of the view with which a loan without parts begins.
-  Contribution(const Loan& loan, int64_t begin, Range shard, size_t element_size)
-      : loan_(loan), element_size_(static_cast<int64_t>(element_size)), end_(shard.begin) {
+  Contribution(const Loan& loan, int64_t begin, Range slice, size_t element_size)
+      : loan_(loan), element_size_(static_cast<int64_t>(element_size)), end_(slice.begin) {
     if (loan.parts.empty()) {
-      data_ = loan.memory.data + (shard.begin - begin) * element_size_;
-      end_ = shard.end;
-      begin_ = shard.begin;
+      data_ = loan.memory.data + (slice.begin - begin) * element_size_;
+      end_ = slice.end;
+      begin_ = slice.begin;
     }
   }
 
@@ -55,10 +55,10 @@ class Contribution {
   size_t part_ = 0;  // the next one
 };
 
-// The pieces of my shard where the others can read some of my outputs, which need no packing; none otherwise.
+// The pieces of my slice where the others can read some of my outputs, which need no packing; none otherwise.
 std::vector<PieceRange> SharedOutputs(const Chunk& chunk) {
   if (!chunk.fabric.node.shares_tensors() || !chunk.call.view->outputs_are_packed()) return {};
-  std::vector<PieceRange> pieces = chunk.call.view->PieceRanges(chunk.my_shard());
+  std::vector<PieceRange> pieces = chunk.call.view->PieceRanges(chunk.my_slice());
   const bool some = std::any_of(pieces.begin(), pieces.end(),
                                 [&](const PieceRange& piece) { return chunk.Shares(piece.output, piece.range); });
   return some ? pieces : std::vector<PieceRange>();
@@ -89,9 +89,9 @@ class ContributeTask : public Task {
       return Progress::kDone;
     }
     for (int reducer : reducers_) {
-      const Range shard = chunk_->shard_of(reducer);
-      const size_t offset = chunk_->bytes_of({chunk_->range.begin, shard.begin});
-      chunk_->call.view->Pack(shard, slot.memory.data + offset);
+      const Range slice = chunk_->slice_of(reducer);
+      const size_t offset = chunk_->bytes_of({chunk_->range.begin, slice.begin});
+      chunk_->call.view->Pack(slice, slot.memory.data + offset);
     }
     node.Publish(slot, chunk_->tag(kNodeReduceScatterStage), chunk_->range.size() * chunk_->element_size(), reducers_);
     node.Release(&slot);
@@ -108,7 +108,7 @@ class ContributeTask : public Task {
     std::vector<std::vector<PieceRange>> pieces;
     size_t referred = 0;
     for (int reducer : reducers_) {
-      pieces.push_back(view.PieceRanges(chunk_->shard_of(reducer)));
+      pieces.push_back(view.PieceRanges(chunk_->slice_of(reducer)));
       for (const PieceRange& piece : pieces.back()) {
         if (chunk_->Shares(piece.input, piece.range)) referred += chunk_->bytes_of(piece.range);
       }
@@ -133,7 +133,7 @@ class SumTask : public Task {
  public:
   explicit SumTask(std::shared_ptr<Chunk> chunk)
       : chunk_(std::move(chunk)),
-        shard_(chunk_->my_shard()),
+        slice_(chunk_->my_slice()),
         others_(chunk_->contributors()),
         loans_(chunk_->fabric.node.size()),
         sources_(loans_.size()) {}
@@ -166,13 +166,13 @@ class SumTask : public Task {
       if (loans_[member].peer >= 0) continue;
       Loan& loan = loans_[member];
       node().Take(member, tag, &loan, /*in_parts=*/true);
-      SMDDP_RETURN_IF_ERROR(CheckLength(*chunk_, loan, loan.parts.empty() ? chunk_->range : shard_));
+      SMDDP_RETURN_IF_ERROR(CheckLength(*chunk_, loan, loan.parts.empty() ? chunk_->range : slice_));
     }
     return true;
   }
 
   bool Room() {
-    const size_t bytes = shard_.size() * chunk_->element_size();
+    const size_t bytes = slice_.size() * chunk_->element_size();
     if (chunk_->readers().empty() || chunk_->crosses_nodes()) {
       chunk_->private_memory.reset(new std::byte[bytes]);
       chunk_->sum = {chunk_->private_memory.get(), bytes};
@@ -185,11 +185,11 @@ class SumTask : public Task {
 
   void Sum() {
     for (int member : others_) {
-      contributions_.emplace_back(loans_[member], chunk_->range.begin, shard_, chunk_->element_size());
+      contributions_.emplace_back(loans_[member], chunk_->range.begin, slice_, chunk_->element_size());
     }
     const auto pieces = chunk_->slot.held() ? SharedOutputs(*chunk_) : std::vector<PieceRange>();
     if (pieces.empty()) {
-      SumRange(shard_, chunk_->sum.data, /*to_output=*/false);
+      SumRange(slice_, chunk_->sum.data, /*to_output=*/false);
     } else {
       chunk_->result = std::make_unique<SlotWriter>(node(), chunk_->slot);
       for (const PieceRange& piece : pieces) SumPiece(piece);
@@ -242,7 +242,7 @@ class SumTask : public Task {
   const FusedView& view() const { return *chunk_->call.view; }
 
   std::shared_ptr<Chunk> chunk_;
-  const Range shard_;  // mine
+  const Range slice_;  // mine
   const std::vector<int> others_;
   std::vector<Loan> loans_;                  // by local rank
   std::vector<Contribution> contributions_;  // of the others, in their order
@@ -267,7 +267,7 @@ class PublishTask : public Task {
         node.Publish(chunk_->slot, tag, chunk_->sum.size, readers);
       }
     }
-    if (chunk_->crosses_nodes() && chunk_->result == nullptr) view().Unpack(chunk_->my_shard(), chunk_->sum.data);
+    if (chunk_->crosses_nodes() && chunk_->result == nullptr) view().Unpack(chunk_->my_slice(), chunk_->sum.data);
     if (chunk_->slot.held() && chunk_->result == nullptr) node.Release(&chunk_->slot);
     chunk_->private_memory.reset();
     return Progress::kDone;
@@ -283,12 +283,12 @@ class PublishTask : public Task {
       std::memcpy(chunk_->slot.memory.data, sum, chunk_->sum.size);
       return;
     }
-    const Range shard = chunk_->my_shard();
-    view().Unpack(shard, sum);
+    const Range slice = chunk_->my_slice();
+    view().Unpack(slice, sum);
     chunk_->result = std::make_unique<SlotWriter>(chunk_->fabric.node, chunk_->slot);
     for (const PieceRange& piece : pieces) {
       AddPiece(*chunk_, piece, piece.output, chunk_->result.get(), [&](std::byte* into) {
-        std::memcpy(into, sum + chunk_->bytes_of({shard.begin, piece.range.begin}), chunk_->bytes_of(piece.range));
+        std::memcpy(into, sum + chunk_->bytes_of({slice.begin, piece.range.begin}), chunk_->bytes_of(piece.range));
       });
     }
   }
@@ -310,8 +310,8 @@ class CollectTask : public Task {
         ++reducer;
         continue;
       }
-      SMDDP_RETURN_IF_ERROR(CheckLength(*chunk_, loan, chunk_->shard_of(*reducer)));
-      Unpack(chunk_->shard_of(*reducer), loan);
+      SMDDP_RETURN_IF_ERROR(CheckLength(*chunk_, loan, chunk_->slice_of(*reducer)));
+      Unpack(chunk_->slice_of(*reducer), loan);
       chunk_->fabric.node.Return(loan);
       reducer = missing_.erase(reducer);
       moved = true;
@@ -325,13 +325,13 @@ class CollectTask : public Task {
   }
 
  private:
-  void Unpack(Range shard, const Loan& loan) {
+  void Unpack(Range slice, const Loan& loan) {
     const FusedView& view = *chunk_->call.view;
-    if (loan.parts.empty()) return view.Unpack(shard, loan.memory.data);
+    if (loan.parts.empty()) return view.Unpack(slice, loan.memory.data);
     for (const auto& [memory, of_tensor] : loan.parts) {
       const int64_t elements = static_cast<int64_t>(memory.size / chunk_->element_size());
-      view.Unpack({shard.begin, shard.begin + elements}, memory.data, of_tensor);
-      shard.begin += elements;
+      view.Unpack({slice.begin, slice.begin + elements}, memory.data, of_tensor);
+      slice.begin += elements;
     }
   }
 
@@ -342,7 +342,7 @@ class CollectTask : public Task {
 }  // namespace
 
 TaskPtr PublishContribution(std::shared_ptr<Chunk> chunk) { return std::make_unique<ContributeTask>(std::move(chunk)); }
-TaskPtr SumMyShard(std::shared_ptr<Chunk> chunk) { return std::make_unique<SumTask>(std::move(chunk)); }
+TaskPtr SumMySlice(std::shared_ptr<Chunk> chunk) { return std::make_unique<SumTask>(std::move(chunk)); }
 TaskPtr PublishSum(std::shared_ptr<Chunk> chunk) { return std::make_unique<PublishTask>(std::move(chunk)); }
 TaskPtr CollectSums(std::shared_ptr<Chunk> chunk) { return std::make_unique<CollectTask>(std::move(chunk)); }
 TaskPtr AwaitReaders(std::shared_ptr<Chunk> chunk, Slot* slot) {

@@ -3,8 +3,8 @@
 // ranks map one another's tensors (ops/allocator), nothing is packed: contributions are summed from where
 // they lie, and sums are unpacked into the output that the others then copy.
 //
-//   Contribute  packs the shards that others sum into a slot and notifies their reducers; my own shard is not copied
-//   Sum         when all contributions to my shard have arrived: sums them in the order of the local ranks. Of a gather
+//   Contribute  packs the slices that others sum into a slot and notifies their reducers; my own slice is not copied
+//   Sum         when all contributions to my slice have arrived: sums them in the order of the local ranks. Of a gather
 //               (collectives/node/parts.h) there is only my own
 //   Publish     publishes the sum to the node and unpacks it into my own output
 //   Collect     unpacks the other reducers' sums as they arrive
@@ -22,7 +22,7 @@
 namespace smddp {
 
 TaskPtr PublishContribution(std::shared_ptr<Chunk> chunk);
-TaskPtr SumMyShard(std::shared_ptr<Chunk> chunk);
+TaskPtr SumMySlice(std::shared_ptr<Chunk> chunk);
 TaskPtr PublishSum(std::shared_ptr<Chunk> chunk);
 TaskPtr CollectSums(std::shared_ptr<Chunk> chunk);
 // `slot`: a member of the chunk. Null where it is not held: nothing to do.

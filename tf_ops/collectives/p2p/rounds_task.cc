@@ -5,7 +5,7 @@
 
 #include "collectives/fabric.h"
 #include "collectives/transfers.h"
-#include "core/shard.h"
+#include "core/slice.h"
 
 namespace smddp {
 namespace {
@@ -58,8 +58,8 @@ class RoundsTask : public Task {
 
   BufferView BytesOf(BlockSpan blocks) const {
     const size_t each = SizeOf(call_.dtype);
-    const int64_t begin = ShardOf(call_.elements, each, rounds_.blocks, blocks.first).begin;
-    const int64_t end = ShardOf(call_.elements, each, rounds_.blocks, blocks.first + blocks.count - 1).end;
+    const int64_t begin = SliceOf(call_.elements, each, rounds_.blocks, blocks.first).begin;
+    const int64_t end = SliceOf(call_.elements, each, rounds_.blocks, blocks.first + blocks.count - 1).end;
     return call_.data.Slice(begin * each, (end - begin) * each);
   }
 

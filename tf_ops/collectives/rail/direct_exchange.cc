@@ -1,14 +1,14 @@
-// Direct exchange: every member is the reducer for an equal shard of the data.
+// Direct exchange: every member is the reducer for an equal slice of the data.
 //
-//   1. scatter: send shard j to member j, for every j; receive everybody's copy of mine
-//   2. sum my shard, in a fixed order (patterns/folded_sum.h), so that a repeated run gives the same bits, also when it
+//   1. scatter: send slice j to member j, for every j; receive everybody's copy of mine
+//   2. sum my slice, in a fixed order (patterns/folded_sum.h), so that a repeated run gives the same bits, also when it
 //      chooses another algorithm that sums in this order
 //   3. gather:  send my sum to everybody, receive the others'
 #include <memory>
 
 #include "collectives/patterns/folded_sum.h"
 #include "collectives/rail/all_algorithms.h"
-#include "collectives/shard_exchange.h"
+#include "collectives/slice_exchange.h"
 
 namespace smddp {
 namespace {
@@ -52,9 +52,9 @@ class DirectExchangeTask : public Task {
 
   const Compute& compute_;
   const RailCall call_;
-  ShardExchange exchange_;
+  SliceExchange exchange_;
   Phase phase_ = Phase::kStart;
-  std::unique_ptr<std::byte[]> received_;  // all members' copies of my shard, by member
+  std::unique_ptr<std::byte[]> received_;  // all members' copies of my slice, by member
 };
 
 AlgorithmCost Cost(int members) { return {2, 2 * (members - 1), 2.0 * (members - 1) / members}; }

@@ -5,7 +5,7 @@
 #include "collectives/fabric.h"
 #include "collectives/transfers.h"
 #include "core/check.h"
-#include "core/shard.h"
+#include "core/slice.h"
 
 namespace smddp {
 namespace {
@@ -39,14 +39,14 @@ class QuantisedExchangeTask : public Task {
  private:
   enum class Phase { kStart, kScatter, kGather };
 
-  Range Shard(int member) const { return ShardOf(call_.elements, sizeof(float), group_.size(), member); }
-  size_t BytesOf(int member) const { return QuantisedBytes(Shard(member).size()); }
-  float* Values(int member) const { return reinterpret_cast<float*>(call_.data.data) + Shard(member).begin; }
-  float* Errors(int member) const { return call_.errors == nullptr ? nullptr : call_.errors + Shard(member).begin; }
+  Range Slice(int member) const { return SliceOf(call_.elements, sizeof(float), group_.size(), member); }
+  size_t BytesOf(int member) const { return QuantisedBytes(Slice(member).size()); }
+  float* Values(int member) const { return reinterpret_cast<float*>(call_.data.data) + Slice(member).begin; }
+  float* Errors(int member) const { return call_.errors == nullptr ? nullptr : call_.errors + Slice(member).begin; }
   Tag StageTag(uint8_t stage) const { return {call_.operation, stage, call_.step}; }
 
   void Quantise(int member, std::byte* into) {
-    compute_.Quantise(into, Values(member), Errors(member), Shard(member).size());
+    compute_.Quantise(into, Values(member), Errors(member), Slice(member).size());
   }
 
   Status Exchange(int peer, uint8_t stage, BufferView out, BufferView in) {
@@ -68,7 +68,7 @@ class QuantisedExchangeTask : public Task {
 
   // In the order of the members, my own term first.
   Status SumAndGather() {
-    const int64_t mine = Shard(me_).size();
+    const int64_t mine = Slice(me_).size();
     for (int member = 0; member < group_.size(); ++member) {
       if (member != me_) compute_.Dequantise(Values(me_), Received(member), mine, /*add=*/true);
     }
@@ -82,7 +82,7 @@ class QuantisedExchangeTask : public Task {
   void Decode() {
     for (int member = 0; member < group_.size(); ++member) {
       if (member == me_ || !Needs(member)) continue;
-      compute_.Dequantise(Values(member), Received(member), Shard(member).size(), /*add=*/false);
+      compute_.Dequantise(Values(member), Received(member), Slice(member).size(), /*add=*/false);
     }
   }
 

@@ -240,7 +240,7 @@ const std::vector<EnvVariable>& EnvVariables() {
        "dynamic linker finds it.",
        /*for_developers=*/true},
       {"SMDDP_RAIL_ALGORITHM", "", "auto",
-       "How equal shards are summed between nodes: direct, ring, recursive_doubling, halving_doubling, or auto, which "
+       "How equal slices are summed between nodes: direct, ring, recursive_doubling, halving_doubling, or auto, which "
        "chooses for each operation (docs/algorithms.md). Must agree on all ranks.",
        /*for_developers=*/true},
       {"SMDDP_RAIL_BANDWIDTH_MBPS", "", "auto",

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/shard.h"
+#include "core/slice.h"
 #include "ops/collective_kernel.h"
 #include "ops/gpu_kernels.h"
 #include "ops/tensor_adapter.h"

@@ -44,7 +44,7 @@ struct TensorRef {
 };
 
 // Reduces every tensor of the group over all ranks; they are reduced together. Shapes and dtypes must agree on all
-// ranks. For Reducescatter `output` has room for my rows (core/shard.h RowsOf), and is not `input`.
+// ranks. For Reducescatter `output` has room for my rows (core/slice.h RowsOf), and is not `input`.
 struct AllreduceRequest : Arithmetic {
   std::string name;  // unique among the requests in flight; the same on all ranks
   std::vector<TensorRef> tensors;

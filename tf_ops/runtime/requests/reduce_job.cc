@@ -7,7 +7,7 @@
 #include "collectives/node/parts.h"
 #include "collectives/rail/adasum.h"
 #include "collectives/rail/quantised_exchange.h"
-#include "core/shard.h"
+#include "core/slice.h"
 #include "runtime/control/scalings.h"
 
 namespace smddp {

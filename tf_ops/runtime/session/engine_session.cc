@@ -5,7 +5,7 @@
 
 #include "collectives/node/parts.h"
 #include "core/process/log.h"
-#include "core/shard.h"
+#include "core/slice.h"
 
 namespace smddp {
 EngineSession::EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, PlanRegistry& registry,

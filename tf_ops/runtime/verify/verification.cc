@@ -8,7 +8,7 @@
 
 #include "core/checksum.h"
 #include "core/shape.h"
-#include "core/shard.h"
+#include "core/slice.h"
 #include "runtime/control/scalings.h"
 
 namespace smddp {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/shard.h"
+#include "core/slice.h"
 
 namespace smddp {
 namespace {
@@ -32,7 +32,7 @@ int64_t ChunkBytesWithin(int64_t free_bytes, int pieces, int members, int reduce
 
 NodeLayout::NodeLayout(int members_in, int reducers, size_t chunk_bytes) : members(members_in) {
   slot_bytes[static_cast<int>(Pool::kContribution)] = members > 1 ? RoundUp(chunk_bytes, kPage) : 0;
-  slot_bytes[static_cast<int>(Pool::kResult)] = RoundUp(chunk_bytes / reducers + 2 * kShardAlignment, kPage);
+  slot_bytes[static_cast<int>(Pool::kResult)] = RoundUp(chunk_bytes / reducers + 2 * kSliceAlignment, kPage);
   slot_bytes[static_cast<int>(Pool::kCopy)] = members > 1 ? kCopyBytes : 0;
   slot_bytes[static_cast<int>(Pool::kControl)] = members > 1 ? kControlBytes : 0;
 

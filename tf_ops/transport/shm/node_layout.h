@@ -14,7 +14,7 @@ namespace smddp {
 
 enum class Pool : int {
   kContribution = 0,  // one chunk: contributions that other ranks of the node will sum
-  kResult = 1,        // one shard of a chunk: sums between the node and the rail
+  kResult = 1,        // one slice of a chunk: sums between the node and the rail
   kCopy = 2,          // pieces of plain messages
   kControl = 3,       // pieces of control messages: a separate pool, so that data never delay them
 };

@@ -1,7 +1,7 @@
 // A bucket on a GPU is packed there, reduced by the session's method, and unpacked there:
 //
 //   kAll    NCCL's allreduce among all ranks
-//   kNode   NCCL's reduce-scatter in the node, the exchange of my shard between nodes by the CPUs, NCCL's allgather.
+//   kNode   NCCL's reduce-scatter in the node, the exchange of my slice between nodes by the CPUs, NCCL's allgather.
 //   The
 //           buffer holds one part of equal length for each member. On a node with more ranks than rails, some members
 //           reduce nothing: their parts lie behind the bucket, and their contents are ignored.
@@ -16,7 +16,7 @@
 #include "collectives/device/device_context.h"
 #include "collectives/device/methods/pinned_copy.h"
 #include "collectives/device/methods/tensors.h"
-#include "core/shard.h"
+#include "core/slice.h"
 
 namespace smddp {
 namespace {
@@ -31,7 +31,7 @@ class DeviceAllreduceTask : public Task {
         call_(call),
         method_(method),
         calls_(method == DeviceMethod::kHost ? nullptr : context.calls()),
-        each_(Shard(0).size()),
+        each_(Slice(0).size()),
         tensors_(context, call_) {}
 
   // Runs the phases in order.
@@ -65,16 +65,16 @@ class DeviceAllreduceTask : public Task {
   }
   bool gathers() const { return method_ == DeviceMethod::kNode && calls_ != nullptr; }
   // The part of the bucket that local rank `member` sums with kNode; empty for ranks that are not reducers.
-  Range Shard(int member) const {
+  Range Slice(int member) const {
     const int reducers = topology().rail_count();
     if (member >= reducers) return {elements(), elements()};
-    return ShardOf(elements(), SizeOf(view().wire()), reducers, member);
+    return SliceOf(elements(), SizeOf(view().wire()), reducers, member);
   }
   // What the CPUs reduce.
   Range Exchanged() const {
     if (method_ == DeviceMethod::kHost) return {0, elements()};
     const bool crosses_nodes = method_ == DeviceMethod::kNode && topology().node_count() > 1;
-    return crosses_nodes ? Shard(topology().local_rank()) : Range{0, 0};
+    return crosses_nodes ? Slice(topology().local_rank()) : Range{0, 0};
   }
 
   // kDone: the next phase may begin.
@@ -166,7 +166,7 @@ class DeviceAllreduceTask : public Task {
     return Status::Ok();
   }
 
-  // One chunk of my shard.
+  // One chunk of my slice.
   TaskPtr Chunk(int index, Range range) {
     const Fabric& fabric = context_.fabric();
     const size_t each = SizeOf(view().wire());

@@ -1,17 +1,17 @@
-#include "core/shard.h"
+#include "core/slice.h"
 #include "native/testing.h"
 
 namespace smddp {
 namespace {
 
-std::vector<Range> ShardsOf(int64_t elements, size_t element_size, int parts) {
-  std::vector<Range> shards;
-  for (int index = 0; index < parts; ++index) shards.push_back(ShardOf(elements, element_size, parts, index));
-  return shards;
+std::vector<Range> SlicesOf(int64_t elements, size_t element_size, int parts) {
+  std::vector<Range> slices;
+  for (int index = 0; index < parts; ++index) slices.push_back(SliceOf(elements, element_size, parts, index));
+  return slices;
 }
 
 template <class Body>
-void ForRandomShards(Body&& body) {
+void ForRandomSlices(Body&& body) {
   ForSeeds(500, [&](Chance& chance) {
     const int64_t elements = chance.From(0, 5000);
     const size_t element_size = chance.Of<size_t>({1, 2, 4, 8, 16});
@@ -19,37 +19,37 @@ void ForRandomShards(Body&& body) {
     CAPTURE(elements);
     CAPTURE(element_size);
     CAPTURE(parts);
-    body(ShardsOf(elements, element_size, parts), elements, static_cast<int64_t>(element_size), parts);
+    body(SlicesOf(elements, element_size, parts), elements, static_cast<int64_t>(element_size), parts);
   });
 }
 
-TEST_CASE("shards cover everything once") {
-  ForRandomShards([](const std::vector<Range>& shards, int64_t elements, int64_t, int) {
-    CHECK(shards.front().begin == 0);
-    CHECK(shards.back().end == elements);
-    for (size_t i = 0; i < shards.size(); ++i) {
-      CHECK(shards[i].begin <= shards[i].end);
-      if (i > 0) CHECK(shards[i - 1].end == shards[i].begin);
+TEST_CASE("slices cover everything once") {
+  ForRandomSlices([](const std::vector<Range>& slices, int64_t elements, int64_t, int) {
+    CHECK(slices.front().begin == 0);
+    CHECK(slices.back().end == elements);
+    for (size_t i = 0; i < slices.size(); ++i) {
+      CHECK(slices[i].begin <= slices[i].end);
+      if (i > 0) CHECK(slices[i - 1].end == slices[i].begin);
     }
   });
 }
 
-TEST_CASE("shards are equal and aligned") {
-  ForRandomShards([](const std::vector<Range>& shards, int64_t elements, int64_t element_size, int parts) {
-    const auto alignment = static_cast<int64_t>(kShardAlignment);
-    const int64_t full = shards[0].size();
-    for (const Range& shard : shards) {
-      CHECK((shard.begin * element_size % alignment == 0 || shard.begin == elements));
-      CHECK((shard.size() == full || shard.end == elements));  // only the end may cut a shard off
+TEST_CASE("slices are equal and aligned") {
+  ForRandomSlices([](const std::vector<Range>& slices, int64_t elements, int64_t element_size, int parts) {
+    const auto alignment = static_cast<int64_t>(kSliceAlignment);
+    const int64_t full = slices[0].size();
+    for (const Range& slice : slices) {
+      CHECK((slice.begin * element_size % alignment == 0 || slice.begin == elements));
+      CHECK((slice.size() == full || slice.end == elements));  // only the end may cut a slice off
     }
     CHECK(full * element_size * parts < elements * element_size + parts * (element_size + alignment));
   });
 }
 
-TEST_CASE("shards of what divides into aligned pieces are no larger than needed") {
+TEST_CASE("slices of what divides into aligned pieces are no larger than needed") {
   for (const int parts : {1, 2, 3, 8}) {
     for (const int64_t pieces : {1, 2, 5}) {
-      for (const Range& shard : ShardsOf(32 * pieces * parts, 4, parts)) CHECK(shard.size() == 32 * pieces);
+      for (const Range& slice : SlicesOf(32 * pieces * parts, 4, parts)) CHECK(slice.size() == 32 * pieces);
     }
   }
 }
@@ -57,10 +57,10 @@ TEST_CASE("shards of what divides into aligned pieces are no larger than needed"
 TEST_CASE("fewer elements than one aligned piece belong to the first part") {
   for (const int parts : {1, 2, 3, 4, 7, 8}) {
     for (const int64_t elements : {0, 1, parts - 1, parts, parts + 1}) {
-      const std::vector<Range> shards = ShardsOf(elements, 4, parts);
-      CHECK(shards[0].begin == 0);
-      CHECK(shards[0].end == elements);
-      for (size_t i = 1; i < shards.size(); ++i) CHECK(shards[i].empty());
+      const std::vector<Range> slices = SlicesOf(elements, 4, parts);
+      CHECK(slices[0].begin == 0);
+      CHECK(slices[0].end == elements);
+      for (size_t i = 1; i < slices.size(); ++i) CHECK(slices[i].empty());
     }
   }
 }

@@ -1,4 +1,4 @@
-#include "core/shard.h"
+#include "core/slice.h"
 
 #include <algorithm>
 
@@ -6,10 +6,10 @@
 
 namespace smddp {
 
-Range ShardOf(int64_t elements, size_t element_size, int parts, int index) {
+Range SliceOf(int64_t elements, size_t element_size, int parts, int index) {
   SMDDP_CHECK_OP(elements, >=, 0);
   SMDDP_CHECK_OP(index, <, parts);
-  const int64_t granule = std::max<int64_t>(1, static_cast<int64_t>(kShardAlignment / element_size));
+  const int64_t granule = std::max<int64_t>(1, static_cast<int64_t>(kSliceAlignment / element_size));
   const int64_t even = (elements + parts - 1) / parts;
   const int64_t each = (even + granule - 1) / granule * granule;
   const int64_t begin = std::min(elements, each * index);

@@ -1,4 +1,4 @@
-// The one definition of where shards begin and end: three stages on many ranks must agree to the byte.
+// The one definition of where slices begin and end: three stages on many ranks must agree to the byte.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,12 @@
 
 namespace smddp {
 
-constexpr size_t kShardAlignment = 128;  // bytes; a multiple of every element size and of the cache line
+constexpr size_t kSliceAlignment = 128;  // bytes; a multiple of every element size and of the cache line
 
-// The part of `elements` elements of `element_size` bytes that shard `index` of `parts` owns. Every shard has the
-// same size, rounded up to kShardAlignment bytes, except that the last ones are shortened by the end (and may be
-// empty). Shards are disjoint, in order, and cover everything.
-Range ShardOf(int64_t elements, size_t element_size, int parts, int index);
+// The part of `elements` elements of `element_size` bytes that slice `index` of `parts` owns. Every slice has the
+// same size, rounded up to kSliceAlignment bytes, except that the last ones are shortened by the end (and may be
+// empty). Slices are disjoint, in order, and cover everything.
+Range SliceOf(int64_t elements, size_t element_size, int parts, int index);
 
 // The rows that part `index` of `parts` gets of a reducescatter: rows / parts, and one more for the first rows %
 // parts. Horovod's division.

@@ -1,4 +1,4 @@
-#include "collectives/shard_exchange.h"
+#include "collectives/slice_exchange.h"
 #include "native/members.h"
 
 namespace smddp {
@@ -31,13 +31,13 @@ class Exchange : public Task {
   std::string Describe() const override { return exchange_.Describe(); }
 
  private:
-  ShardExchange exchange_;
+  SliceExchange exchange_;
   std::vector<float> received_;
   int phase_ = 0;
 };
 
 TEST_CASE(
-    "shard exchange: each member gets its shard of all, in the order of the members, and gives back what it made") {
+    "slice exchange: each member gets its slice of all, in the order of the members, and gives back what it made") {
   for (const int size : {1, 2, 3, 5}) {
     for (const int64_t elements : {0, 1, 33, 32 * size, 100 * size + 1}) {
       CAPTURE(size);
