@@ -1,5 +1,6 @@
 // A GPU in host memory whose streams hold their work until the test lets them run: the stream that was made last first,
-// each as far as its waits allow. So work that nothing orders runs in the wrong order. And a library of groups on it.
+// or the other way round, each as far as its waits allow. So work that nothing orders runs in the wrong order. And a
+// library of groups on it.
 #pragma once
 
 #include <algorithm>
@@ -111,12 +112,15 @@ class QueuedDevice : public Device {
   void Run() {
     for (bool moved = true; moved;) {
       moved = false;
+      if (oldest_first) streams_.reverse();
       for (auto& stream : streams_) {
         for (; !stream->empty() && stream->front()(); moved = true) stream->pop_front();
       }
+      if (oldest_first) streams_.reverse();
     }
   }
 
+  bool oldest_first = false;   // of the streams that can run
   bool late = false;           // the work runs in Run only; else also when somebody looks whether it has
   Status broken;               // of every call from now on
   std::vector<size_t> copied;  // bytes of each copy so far

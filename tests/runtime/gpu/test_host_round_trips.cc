@@ -73,7 +73,8 @@ TEST_CASE("host round trips: the host gets what the framework has computed, and 
     CHECK(request.trips.OldestNs() == Component::kNever);
     std::vector<float> read;
     request.framework.Put([&] { read = request.output; });
-    CHECK(request.output[0] == -1);  // the copy is not complete yet
+    CHECK(request.output[0] == -1);      // the copy is not complete yet
+    request.device.oldest_first = true;  // the framework's stream before that of the copies
     request.device.Run();
     CHECK(read == result);
   }

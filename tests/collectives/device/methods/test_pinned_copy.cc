@@ -46,7 +46,7 @@ TEST_CASE("pinned copy: the copies come after what they copy") {
   ContextAlone other;
   Framework framework(other.device);
   std::vector<float> computed(8, -1);
-  other.device.late = true;
+  other.device.late = other.device.oldest_first = true;  // the context's streams before the framework's
   framework.Compute(computed.data(), ValuesOf(5, 8));
   PinnedCopy copy(*other.context, computed.data(), 8, DType::kFloat32);
   REQUIRE(Value(copy.Reserve()));

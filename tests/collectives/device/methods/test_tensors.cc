@@ -25,7 +25,9 @@ TEST_CASE("device tensors: packed after the framework's work, unpacked after the
   alone.device.late = true;
   const PooledEventPtr packed = Value(tensors.Pack(room.data));
   CHECK_FALSE(Passed(packed));
+  alone.device.oldest_first = true;  // the context's streams before the framework's
   alone.device.Run();
+  alone.device.oldest_first = false;
   CHECK(Passed(packed));
   CHECK(room.Values(706) == ValuesOf(0, 706));
   // The sums come on a stream that runs behind.
