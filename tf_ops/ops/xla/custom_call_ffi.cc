@@ -67,14 +67,31 @@ ffi::Future CustomCall(ffi::RemainingArgs operands, ffi::RemainingRets results, 
 XLA_FFI_DEFINE_HANDLER(kHandler, CustomCall, ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attr<int64_t>("number"));
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kTargetName, "Host", kHandler);
 
-// A cudaStream_t, for which XLA accepts any pointer.
-ffi::Error CustomCallOnCuda(void* stream, ffi::RemainingArgs operands, ffi::RemainingRets results, int64_t number) {
+template <class Body>
+ffi::Error AtOnce(const ffi::RemainingArgs& operands, const ffi::RemainingRets& results, Body body) {
   Inputs inputs;
   Outputs outputs;
   Status status = AddressesOf(operands, &inputs);
   if (status.ok()) status = AddressesOf(results, &outputs);
-  if (status.ok()) status = RunOnStream(number, inputs, outputs, stream);
+  if (status.ok()) status = body(inputs, outputs);
   return status.ok() ? ffi::Error::Success() : ToFfi(status);
+}
+
+ffi::Error StartCall(ffi::RemainingArgs operands, ffi::RemainingRets results, int64_t number, int64_t place) {
+  return AtOnce(operands, results, [&](const Inputs& inputs, const Outputs& outputs) {
+    return StartGradient(number, place, inputs, outputs);
+  });
+}
+
+XLA_FFI_DEFINE_HANDLER(kStartHandler, StartCall,
+                       ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attr<int64_t>("number").Attr<int64_t>("place"));
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kStartName, "Host", kStartHandler);
+
+// A cudaStream_t, for which XLA accepts any pointer.
+ffi::Error CustomCallOnCuda(void* stream, ffi::RemainingArgs operands, ffi::RemainingRets results, int64_t number) {
+  return AtOnce(operands, results, [&](const Inputs& inputs, const Outputs& outputs) {
+    return RunOnStream(number, inputs, outputs, stream);
+  });
 }
 
 XLA_FFI_DEFINE_HANDLER(
@@ -84,7 +101,7 @@ XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kTargetName, "CUDA", kCudaHandler)
 
 }  // namespace
 
-int ApiVersion() { return 4; }  // xla::API_VERSION_TYPED_FFI
+int ApiVersion() { return kTypedFfi; }
 
 std::string BackendConfig(int64_t number, size_t /*tensors*/, size_t /*operands*/) {
   return "{number = " + std::to_string(number) + " : i64}";
