@@ -25,8 +25,8 @@ void ReduceGradients(Session& session, const CompiledCall& call, const std::vect
   if (tensors.size() != call.indices.size()) {
     return done(Status(Reason::kInternal, "Expected one index for each gradient of '" + call.name + "'."));
   }
-  const std::shared_ptr<Session> borrowed(std::shared_ptr<Session>(), &session);  // `run` ends in time
-  const auto run = std::make_shared<GradientRun>(borrowed, call, /*early=*/true);
+  const auto run = std::make_shared<GradientRun>(std::shared_ptr<Session>(std::shared_ptr<void>(), &session), call,
+                                                 /*early=*/true);
   for (size_t i = 0; i < tensors.size(); ++i) run->Start(i, tensors[i]);
   run->Finish(tensors, std::move(done));
 }
@@ -107,6 +107,7 @@ bool GradientRun::Finish(const std::vector<TensorRef>& gradients, DoneCallback d
   if (!early_) {
     for (const auto& [place, address] : started_) Reduce(place, gradients[place]);
   }
+  session_.reset();
   End(stayed || !early_ ? Status::Ok()
                         : Status(Reason::kInternal,
                                  "XLA has moved gradients of '" + call_.name + "' while they were being reduced."));

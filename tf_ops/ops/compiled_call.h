@@ -56,7 +56,7 @@ class GradientRun : public std::enable_shared_from_this<GradientRun> {
   void Reduce(size_t place, const TensorRef& gradient);
   void End(const Status& status);  // of a gradient, or of Finish
 
-  const std::shared_ptr<Session> session_;
+  std::shared_ptr<Session> session_;  // until Finish: the engine thread must not be the last to hold it
   const CompiledCall& call_;
   const bool early_;
   const uint64_t run_;

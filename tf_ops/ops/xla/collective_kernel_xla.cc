@@ -1,8 +1,6 @@
 // SmddpCompiledCollective for XLA: one custom call for all its tensors. The only file that needs the compiler's
 // headers.
-#include <atomic>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
