@@ -334,7 +334,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--hosts", nargs="+", type=int, default=list(HOSTS))
-    parser.add_argument("--candidates", nargs="+", choices=CANDIDATES, default=list(CANDIDATES))
+    usual = [name for name in CANDIDATES if name != COMPILED]
+    parser.add_argument("--candidates", nargs="+", choices=CANDIDATES, default=usual)
     parser.add_argument("--output", type=Path, help="results file")
     options = parser.parse_args()
     console = console_of(width=180)
