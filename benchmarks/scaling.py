@@ -41,6 +41,8 @@ CASE_SECONDS = 30.0
 HOROVOD_BUCKET_BYTES = 128 * 2**20  # Horovod's default
 # The goals: throughput over Horovod's; speed-up over the lower of the two bounds; a step over its longer part.
 OVER_HOROVOD, OF_BOUND, OF_LONGER_PART = 1.2, 0.9, 1.1
+COMPILED_HIDDEN = 0.6  # of the shorter part, where XLA compiles the step
+COMPILED = "smddp_tf, compiled"
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,7 @@ class Candidate:
         python: interpreter that has it.
         mpirun_arguments: more of them.
         variables: environment variables.
+        compiled: whether XLA compiles the step.
         bucket_variable: the one that says how large buckets are.
         bucket_bytes: its default for that model, scaled.
     """
@@ -129,6 +132,7 @@ class Candidate:
     bucket_bytes: Callable[[Model], int]
     mpirun_arguments: str = ""
     variables: dict[str, str] = field(default_factory=dict)
+    compiled: bool = False
 
 
 def buckets_in_lab(model: Model) -> int:
@@ -150,6 +154,7 @@ def _horovod(mpirun_arguments: str = "") -> Candidate:
 
 CANDIDATES = {
     "smddp_tf": Candidate("smddp_tf", Path(sys.executable), "SMDDP_BUCKET_BYTES", buckets_in_lab),
+    COMPILED: Candidate("smddp_tf", Path(sys.executable), "SMDDP_BUCKET_BYTES", buckets_in_lab, compiled=True),
     "Horovod": _horovod(),
     "Horovod, btl_tcp_flags 1": _horovod("--mca btl_tcp_flags 1"),
 }
@@ -200,6 +205,9 @@ def schedule_bound(ready: Sequence[float], seconds: Sequence[float], compute: fl
 def verdicts(rows: list[Row]) -> list[tuple[str, float, bool]]:
     """Each goal with what was measured."""
     found = []
+    for row in (row for row in rows if row.candidate == COMPILED and row.hosts > 1):
+        place = f"{row.model}, {row.hosts} hosts, compiled"
+        found.append((f"{place}: hidden >= {COMPILED_HIDDEN}", row.hidden, row.hidden >= COMPILED_HIDDEN))
     for row in (row for row in rows if row.candidate == "smddp_tf" and row.hosts > 1):
         place = f"{row.model}, {row.hosts} hosts"
         bound = min(row.hosts, row.hosts * row.compute / row.wire)
@@ -207,21 +215,24 @@ def verdicts(rows: list[Row]) -> list[tuple[str, float, bool]]:
         found.append((f"{place}: speed-up over min(hosts, wire) >= {OF_BOUND}", share, share >= OF_BOUND))
         longer = row.together.median / max(row.compute, row.communication)
         found.append((f"{place}: step over its longer part <= {OF_LONGER_PART}", longer, longer <= OF_LONGER_PART))
-        peers = [one for one in rows if (one.model, one.hosts) == (row.model, row.hosts) and one is not row]
+        here = [one for one in rows if (one.model, one.hosts) == (row.model, row.hosts)]
+        peers = [one for one in here if one.candidate not in (COMPILED, row.candidate)]
         if peers and row.hosts >= 4:
             ratio = min(one.together.median for one in peers) / row.together.median
             found.append((f"{place}: throughput over Horovod's best >= {OVER_HOROVOD}", ratio, ratio >= OVER_HOROVOD))
     return found
 
 
-def op_library(python: Path) -> Path:
-    """The waiting ops, compiled for the TensorFlow of that interpreter."""
+def op_library(python: Path, compiled: bool) -> Path:
+    """The waiting ops, or the custom call that waits, compiled for the TensorFlow of that interpreter."""
     ask = "import json, tensorflow as tf; print(json.dumps([tf.__version__, tf.sysconfig.get_compile_flags(), "
     ask += "tf.sysconfig.get_link_flags()]))"
     asked = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True, timeout=120)
     version, compile_flags, link_flags = json.loads(asked.stdout.splitlines()[-1])
-    source = ROOT / "benchmarks" / "native" / "waiting_compute.cc"
-    library = ENVIRONMENTS / f"waiting_compute-{version}.so"
+    name = "waiting_compute_xla" if compiled else "waiting_compute"
+    source = ROOT / "benchmarks" / "native" / f"{name}.cc"
+    library = ENVIRONMENTS / f"{name}-{version}.so"
+    link_flags += ["-l:libtensorflow_cc.so.2"] if compiled else []
     if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
         library.parent.mkdir(exist_ok=True)
         command = ["c++", "-w", "-O2", "-shared", "-fPIC", source, *compile_flags, *link_flags, "-o", library]
@@ -238,11 +249,12 @@ def measure(lab: Lab, hosts: int, model: str, name: str) -> Row:
     repetitions = max(3, min(9, int(CASE_SECONDS / (schedule + sum(sending)))))
     forward = FORWARD_SHARE * what.lab_seconds
     work = {"elements": elements, "ready": ready, "forward": forward, "repetitions": repetitions}
+    work["compiled"] = candidate.compiled
     answers = lab.run(
         1,
         candidate.mpirun_arguments,
         "benchmarks.scaling_worker",
-        *(candidate.library, str(op_library(candidate.python)), "{folder}", json.dumps(work)),
+        *(candidate.library, str(op_library(candidate.python, candidate.compiled)), "{folder}", json.dumps(work)),
         python=candidate.python,
         variables={**candidate.variables, candidate.bucket_variable: str(candidate.bucket_bytes(what))},
     )
@@ -322,7 +334,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--hosts", nargs="+", type=int, default=list(HOSTS))
-    parser.add_argument("--candidates", nargs="+", choices=CANDIDATES, default=list(CANDIDATES))
+    usual = [name for name in CANDIDATES if name != COMPILED]
+    parser.add_argument("--candidates", nargs="+", choices=CANDIDATES, default=usual)
     parser.add_argument("--output", type=Path, help="results file")
     options = parser.parse_args()
     console = console_of(width=180)

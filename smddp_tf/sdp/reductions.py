@@ -180,7 +180,8 @@ def overlap(tensor: TensorLike) -> tf.Tensor:
     """Returns the tensor.
 
     In a `tf.function` gradients are reduced while others are computed, with or without this call. In a function that
-    XLA compiles, and in eager mode, they are not.
+    XLA compiles this holds for `DistributedGradientTape`, on CPUs and from TensorFlow 2.20 on. In eager mode they are
+    not.
 
     Args:
         tensor: tensor of any shape and dtype.

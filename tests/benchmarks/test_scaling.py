@@ -57,6 +57,13 @@ def test_speedup_and_hidden_share():
     assert math.isnan(row(1, "smddp_tf", 2.0).hidden)
 
 
+def test_a_compiled_step_has_a_goal_of_its_own():
+    rows = [row(4, "smddp_tf", 2.0), row(4, scaling.COMPILED, 2.5), row(1, scaling.COMPILED, 2.0)]
+    found = {goal: (value, passed) for goal, value, passed in verdicts(rows) if "compiled" in goal}
+    assert found == {"m, 4 hosts, compiled: hidden >= 0.6": (pytest.approx(0.5), False)}
+    assert not any("Horovod" in goal for goal, _, _ in verdicts(rows))  # it is not one of the others
+
+
 def test_goals_compare_with_the_bounds_and_the_best_of_horovod():
     rows = [row(4, "smddp_tf", 2.5), row(4, "Horovod", 4.0), row(4, "Horovod, btl_tcp_flags 1", 2.75)]
     found = {goal: (value, passed) for goal, value, passed in verdicts(rows)}

@@ -14,28 +14,7 @@
 namespace smddp::ops {
 namespace {
 
-// One callback for several requests: called after the last of them, with the first error.
-DoneCallback AfterAll(size_t requests, DoneCallback done) {
-  struct State {
-    std::mutex mutex;
-    size_t missing;
-    Status first_error;
-    DoneCallback done;
-  };
-  auto state = std::make_shared<State>();
-  state->missing = requests;
-  state->done = std::move(done);
-  return [state](const Status& status) {
-    {
-      std::lock_guard<std::mutex> lock(state->mutex);
-      if (!status.ok() && state->first_error.ok()) state->first_error = status;
-      if (--state->missing > 0) return;
-    }
-    state->done(state->first_error);
-  };
-}
-
-// Every call submits a whole step. The number is odd, unlike those of graphs (ops/collective_kernel.cc).
+// The number is odd, unlike those of graphs (ops/collective_kernel.cc).
 uint64_t NextRun() {
   static std::atomic<uint64_t> calls{0};
   return calls.fetch_add(2) + 1;
@@ -46,12 +25,10 @@ void ReduceGradients(Session& session, const CompiledCall& call, const std::vect
   if (tensors.size() != call.indices.size()) {
     return done(Status(Reason::kInternal, "Expected one index for each gradient of '" + call.name + "'."));
   }
-  PlannedTensor where = {call.plan, /*index=*/0, call.site, call.alone, NextRun()};
-  const DoneCallback one_done = AfterAll(tensors.size(), std::move(done));
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    where.index = call.indices[i];
-    session.ReducePlanned(where, tensors[i], one_done);
-  }
+  const auto run = std::make_shared<GradientRun>(std::shared_ptr<Session>(std::shared_ptr<void>(), &session), call,
+                                                 /*early=*/true);
+  for (size_t i = 0; i < tensors.size(); ++i) run->Start(i, tensors[i]);
+  run->Finish(tensors, std::move(done));
 }
 
 Status CheckEqualRows(const Topology& topology, const std::string& name, const std::vector<int64_t>& dim0_of_rank) {
@@ -111,6 +88,45 @@ Status CheckRanks(const Topology& topology, const CompiledCall& call) {
 }
 
 }  // namespace
+
+GradientRun::GradientRun(std::shared_ptr<Session> session, const CompiledCall& call, bool early)
+    : session_(std::move(session)), call_(call), early_(early), run_(NextRun()), missing_(call.indices.size() + 1) {}
+
+void GradientRun::Start(size_t place, const TensorRef& gradient) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    started_.emplace_back(place, gradient.output);
+  }
+  if (early_) Reduce(place, gradient);
+}
+
+bool GradientRun::Finish(const std::vector<TensorRef>& gradients, DoneCallback done) {
+  bool stayed = true;
+  for (const auto& [place, address] : started_) stayed = stayed && address == gradients[place].output;
+  done_ = std::move(done);
+  if (!early_) {
+    for (const auto& [place, address] : started_) Reduce(place, gradients[place]);
+  }
+  session_.reset();
+  End(stayed || !early_ ? Status::Ok()
+                        : Status(Reason::kInternal,
+                                 "XLA has moved gradients of '" + call_.name + "' while they were being reduced."));
+  return stayed;
+}
+
+void GradientRun::Reduce(size_t place, const TensorRef& gradient) {
+  session_->ReducePlanned({call_.plan, call_.indices[place], call_.site, call_.alone, run_}, gradient,
+                          [self = shared_from_this()](const Status& status) { self->End(status); });
+}
+
+void GradientRun::End(const Status& status) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!status.ok() && first_error_.ok()) first_error_ = status;
+    if (--missing_ > 0) return;
+  }
+  done_(first_error_);
+}
 
 CompiledCall ReadCompiledCall(tensorflow::OpKernelConstruction* construction) {
   CompiledCall call;

@@ -1,7 +1,11 @@
 // The request that a collective inside a function compiled by XLA makes. Shared by graph kernel and custom call.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/status.h"
@@ -30,6 +34,38 @@ struct CompiledCall {
 
 // Reads them; on a bad value `construction` carries the error afterwards.
 CompiledCall ReadCompiledCall(tensorflow::OpKernelConstruction* construction);
+
+// One run of a kReduceGradients call whose gradients are handed to the engine as they become ready.
+//
+// Threads: Start may be called from several threads, once for each gradient; Finish from any, once, after that. Nothing
+//          waits.
+// Ownership: `call` outlives the run. From Start until `done` is called the memory behind a gradient must live, and
+//            nobody else may use it.
+class GradientRun : public std::enable_shared_from_this<GradientRun> {
+ public:
+  // `early`: gradients are reduced from Start on; else from Finish on, in the order of their starts.
+  GradientRun(std::shared_ptr<Session> session, const CompiledCall& call, bool early);
+
+  // `place` is that in `call.indices`.
+  void Start(size_t place, const TensorRef& gradient);
+  // `done` is called when all have ended, with the first error. Returns whether all `gradients` lie where they were at
+  // their start; with `early` it is an error if not.
+  bool Finish(const std::vector<TensorRef>& gradients, DoneCallback done);
+
+ private:
+  void Reduce(size_t place, const TensorRef& gradient);
+  void End(const Status& status);  // of a gradient, or of Finish
+
+  std::shared_ptr<Session> session_;  // until Finish: the engine thread must not be the last to hold it
+  const CompiledCall& call_;
+  const bool early_;
+  const uint64_t run_;
+  std::mutex mutex_;
+  std::vector<std::pair<size_t, const void*>> started_;  // places and addresses
+  size_t missing_;
+  Status first_error_;
+  DoneCallback done_;
+};
 
 // Makes the request. Each of `tensors` has an output of the input's shape; the output of an allgather holds one such
 // block for every rank, so all ranks must pass the same shape. Fails where shapes were compiled for another number of

@@ -31,6 +31,8 @@ class CompiledCollectiveXlaKernel final : public tensorflow::XlaOpKernel {
     OP_REQUIRES_OK(construction, construction->GetAttr("gathered_ranks", &gathered_ranks_));
     if (construction->device_type() == tensorflow::DeviceType(kGpu)) {
       OP_REQUIRES_OK(construction, ToTensorFlow(CheckForGpu()));
+    } else {
+      one_by_one_ = call_.kind == CompiledKind::kReduceGradients && xla_calls::ApiVersion() == xla_calls::kTypedFfi;
     }
   }
 
@@ -55,16 +57,43 @@ class CompiledCollectiveXlaKernel final : public tensorflow::XlaOpKernel {
     }
     result_shapes.push_back(xla::ShapeUtil::MakeShapeWithDescendingLayout(xla::S32, {}));
 
-    const std::string config =
-        xla_calls::BackendConfig(xla_calls::Remember(std::move(description)), count, operands.size());
-    const xla::XlaOp results = xla::CustomCallWithLayout(
-        context->builder(), xla_calls::kTargetName, operands, xla::ShapeUtil::MakeTupleShape(result_shapes),
-        operand_shapes, config, /*has_side_effect=*/true, InPlace(count), /*literal=*/nullptr,
-        xla::CustomCallSchedule::SCHEDULE_NONE, static_cast<xla::CustomCallApiVersion>(xla_calls::ApiVersion()));
+    if (one_by_one_) description.stay = std::make_shared<std::atomic<bool>>(false);
+    const int64_t number = xla_calls::Remember(std::move(description));
+    if (one_by_one_) StartEach(context->builder(), number, count, &operands, &operand_shapes);
+    const xla::XlaOp results =
+        Call(context->builder(), xla_calls::kTargetName, operands, xla::ShapeUtil::MakeTupleShape(result_shapes),
+             operand_shapes, xla_calls::BackendConfig(number, count, operands.size()), InPlace(count));
     for (int index = 0; index <= count; ++index) context->SetOutput(index, xla::GetTupleElement(results, index));
   }
 
  private:
+  using Aliasing = std::vector<std::pair<xla::ShapeIndex, std::pair<int64_t, xla::ShapeIndex>>>;
+
+  static xla::XlaOp Call(xla::XlaBuilder* builder, const char* target, const std::vector<xla::XlaOp>& operands,
+                         const xla::Shape& shape, const std::vector<xla::Shape>& operand_shapes,
+                         const std::string& config, const Aliasing& aliasing) {
+    return xla::CustomCallWithLayout(builder, target, operands, shape, operand_shapes, config, /*has_side_effect=*/true,
+                                     aliasing, /*literal=*/nullptr, xla::CustomCallSchedule::SCHEDULE_NONE,
+                                     static_cast<xla::CustomCallApiVersion>(xla_calls::ApiVersion()));
+  }
+
+  // Lets each of the first `count` operands be handed over as soon as it is there, and replaces it by the result of
+  // that. The handle of this run becomes the operand after them.
+  static void StartEach(xla::XlaBuilder* builder, int64_t number, int count, std::vector<xla::XlaOp>* operands,
+                        std::vector<xla::Shape>* shapes) {
+    const xla::Shape handle_shape = xla::ShapeUtil::MakeShapeWithDescendingLayout(xla::S64, {});
+    const xla::XlaOp handle =
+        Call(builder, xla_calls::kStartName, {operands->begin() + count, operands->end()}, handle_shape,
+             {shapes->begin() + count, shapes->end()}, xla_calls::StartConfig(number, xla_calls::kBegin), {});
+    for (int place = 0; place < count; ++place) {
+      const xla::Shape shape = (*shapes)[place];
+      (*operands)[place] = Call(builder, xla_calls::kStartName, {(*operands)[place], handle}, shape,
+                                {shape, handle_shape}, xla_calls::StartConfig(number, place), {{{}, {0, {}}}});
+    }
+    operands->insert(operands->begin() + count, handle);
+    shapes->insert(shapes->begin() + count, handle_shape);
+  }
+
   Status CheckForGpu() const {
     if (!EngineReachesGpus()) {
       return Status(
@@ -93,7 +122,6 @@ class CompiledCollectiveXlaKernel final : public tensorflow::XlaOpKernel {
 
   // Result i uses the memory of operand i: allocating memory in every step costs more than the reduction. XLA copies
   // an operand that is still needed.
-  using Aliasing = std::vector<std::pair<xla::ShapeIndex, std::pair<int64_t, xla::ShapeIndex>>>;
   Aliasing InPlace(int count) const {
     Aliasing aliasing;
     if (call_.kind == CompiledKind::kAllgather) return aliasing;
@@ -109,6 +137,7 @@ class CompiledCollectiveXlaKernel final : public tensorflow::XlaOpKernel {
 
   const CompiledCall call_;
   int gathered_ranks_ = 1;
+  bool one_by_one_ = false;  // gradients are handed over while others are computed
 };
 
 // Not REGISTER_XLA_OP: TensorFlow processes those registrations only once, at the first compilation in the process,

@@ -1,5 +1,6 @@
 #include "ops/xla/custom_call.h"
 
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <future>
@@ -12,6 +13,8 @@
 namespace smddp::ops::xla_calls {
 namespace {
 
+using RunHandle = std::shared_ptr<GradientRun>;
+
 std::mutex g_mutex;
 std::deque<Description> g_descriptions;  // a deque: its elements keep their addresses
 
@@ -22,26 +25,23 @@ int64_t FirstNumber() {
   return first;
 }
 
-const Description* Find(int64_t number) {
+Result<const Description*> Find(int64_t number) {
   std::lock_guard<std::mutex> lock(g_mutex);
   const int64_t index = number - FirstNumber();
-  if (index < 0 || index >= static_cast<int64_t>(g_descriptions.size())) return nullptr;
-  return &g_descriptions[index];
+  if (index >= 0 && index < static_cast<int64_t>(g_descriptions.size())) return &g_descriptions[index];
+  return Status(Reason::kBadState,
+                "This compiled function was made by another process. Collectives cannot be stored in XLA's persistent "
+                "cache; switch it off.");
 }
 
 struct Call {
-  const CompiledCall* collective = nullptr;
+  const Description* description = nullptr;
   std::vector<TensorRef> tensors;
 };
 
 Result<Call> ReadCall(int64_t number, const Inputs& inputs, const Outputs& outputs) {
-  const Description* const description = Find(number);
-  if (description == nullptr) {
-    return Status(Reason::kBadState,
-                  "This compiled function was made by another process. Collectives cannot be stored in XLA's "
-                  "persistent cache; switch it off.");
-  }
-  Call call{&description->call, description->tensors};
+  SMDDP_ASSIGN_OR_RETURN(const Description* const description, Find(number));
+  Call call{description, description->tensors};
   if (inputs.size() < call.tensors.size() || outputs.size() != call.tensors.size() + 1) {
     return Status(Reason::kInternal, "XLA passed operands that differ from the compiled ones.");
   }
@@ -53,9 +53,10 @@ Result<Call> ReadCall(int64_t number, const Inputs& inputs, const Outputs& outpu
 }
 
 void Start(Call call, DoneCallback done) {
-  const Result<std::shared_ptr<Session>> session = SessionOf(call.collective->process_set);
+  const CompiledCall& collective = call.description->call;
+  const Result<std::shared_ptr<Session>> session = SessionOf(collective.process_set);
   if (!session.ok()) return done(session.status());
-  StartCompiledCall(*session.value(), *call.collective, std::move(call.tensors), std::move(done));
+  StartCompiledCall(*session.value(), collective, std::move(call.tensors), std::move(done));
 }
 
 template <class Begin>
@@ -69,16 +70,41 @@ Status Wait(Begin begin) {
 
 }  // namespace
 
+std::string StartConfig(int64_t number, int64_t place) {
+  return "{number = " + std::to_string(number) + " : i64, place = " + std::to_string(place) + " : i64}";
+}
+
 int64_t Remember(Description description) {
   std::lock_guard<std::mutex> lock(g_mutex);
   g_descriptions.push_back(std::move(description));
   return FirstNumber() + static_cast<int64_t>(g_descriptions.size()) - 1;
 }
 
+Status StartGradient(int64_t number, int64_t place, const Inputs& inputs, const Outputs& outputs) {
+  SMDDP_ASSIGN_OR_RETURN(const Description* const description, Find(number));
+  const CompiledCall& call = description->call;
+  if (place == kBegin) {
+    SMDDP_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, SessionOf(call.process_set));
+    *static_cast<RunHandle**>(outputs[0]) =
+        new RunHandle(std::make_shared<GradientRun>(std::move(session), call, *description->stay));
+    return Status::Ok();
+  }
+  TensorRef gradient = description->tensors[place];
+  gradient.input = inputs[0];
+  gradient.output = outputs[0];
+  (**static_cast<RunHandle* const*>(inputs[1]))->Start(place, gradient);
+  return Status::Ok();
+}
+
 void Run(int64_t number, const Inputs& inputs, const Outputs& outputs, DoneCallback done) {
   Result<Call> call = ReadCall(number, inputs, outputs);
   if (!call.ok()) return done(call.status());
   *static_cast<int32_t*>(outputs.back()) = 0;
+  if (call->description->stay != nullptr) {
+    const std::unique_ptr<RunHandle> run(*static_cast<RunHandle* const*>(inputs[call->tensors.size()]));
+    *call->description->stay = (*run)->Finish(call->tensors, std::move(done));
+    return;
+  }
   Start(std::move(*call), std::move(done));
 }
 
