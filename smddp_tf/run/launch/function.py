@@ -131,7 +131,7 @@ def payload_of(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
     except Exception as error:
         found = _not_picklable(func, args, kwargs) or ["the function, its arguments, or what it refers to"]
         raise LaunchError(
-            f"To the ranks cannot be sent: {', '.join(found)}: {type(error).__name__}: {error}. Make such things "
+            f"This cannot be sent to the ranks: {', '.join(found)}: {type(error).__name__}: {error}. Make such things "
             "(locks, files, sessions) inside of the function."
         ) from error
 

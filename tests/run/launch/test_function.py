@@ -14,7 +14,7 @@ from smddp_tf.run.rank.task import _sendable
 def test_what_cannot_be_pickled_is_named() -> None:
     lock = threading.Lock()
     for function, arguments, what in ((lambda: lock, (), "variable 'lock'"), (print, (1, lock), "argument 1")):
-        with pytest.raises(LaunchError, match=rf"To the ranks cannot be sent: {what} \(lock\): TypeError: .*lock"):
+        with pytest.raises(LaunchError, match=rf"This cannot be sent to the ranks: {what} \(lock\): TypeError: .*lock"):
             payload_of(function, arguments, {})
     with pytest.raises(LaunchError, match=r"What the function has returned cannot be sent back: .*lock"):
         _sendable(lock)
