@@ -84,8 +84,8 @@ def init(
     loader.core().init(ranks, address, _dynamic, versions.facts(), shared_tensors.memory())
     notes.tell(notes.HAS_BEGUN, os.environ)
     if is_aliased("horovod") and mpi_enabled():
-        places = rank(), size(), local_rank(), local_size(), cross_rank(), cross_size()
-        rank_variables.set_those_missing(os.environ, places)
+        numbers = rank(), size(), local_rank(), local_size(), cross_rank(), cross_size()
+        rank_variables.set_those_missing(os.environ, numbers)
     if "tensorflow" in sys.modules:
         with contextlib.suppress(ImportError):  # raised again where an operation is used
             loader.defined_ops()

@@ -142,9 +142,9 @@ def _assigned(variables: list[Any], root_rank: int, name: str | None) -> list[An
 
 
 def first_difference(of_ranks: Sequence[Sequence[Any]]) -> Any:
-    """Returns the first rank whose list differs from that of rank 0, and the first place where it does; else None."""
+    """Returns the first rank whose list differs from that of rank 0, and the first index where it does; else None."""
     pairs = ((other, itertools.zip_longest(of_ranks[0], theirs)) for other, theirs in enumerate(of_ranks))
-    found = ((other, place) for other, both in pairs for place, (one, two) in enumerate(both) if one != two)
+    found = ((other, index) for other, both in pairs for index, (one, two) in enumerate(both) if one != two)
     return next(found, None)
 
 
@@ -154,9 +154,10 @@ def _with_names(error: Any, variables: list[Any]) -> Any:
         return error
     mine = [(getattr(v, "path", v.name), f"{tf.as_dtype(v.dtype).name} {list(v.shape)}") for v in variables]
     of_ranks = allgather_object(mine, name=of_thread("broadcast_variables (which differ)"))
-    other, place = first_difference([[kind for _, kind in each] for each in of_ranks])
-    ours, theirs = ([*map(" ".join, each), "no more"][min(place, len(each))] for each in (of_ranks[0], of_ranks[other]))
-    text = f"Mismatched variables: rank 0 has {ours}, rank {other} has {theirs}. Make the same model on all ranks."
+    other, index = first_difference([[kind for _, kind in each] for each in of_ranks])
+    pair = of_ranks[0], of_ranks[other]
+    root, differing = ([*map(" ".join, each), "no more"][min(index, len(each))] for each in pair)
+    text = f"Mismatched variables: rank 0 has {root}, rank {other} has {differing}. Make the same model on all ranks."
     return tf.errors.FailedPreconditionError(None, None, f"{text} [smddp:tensors_differ]")
 
 

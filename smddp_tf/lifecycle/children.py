@@ -47,11 +47,11 @@ def leave_parents_job(environment: MutableMapping[str, str]) -> bool:
 def _was_started_by_rank(environment: MutableMapping[str, str]) -> bool:
     if "PMIX_NAMESPACE" not in environment:  # MPICH's launcher: only the rank inherits the connection to it
         return "PMI_PORT" not in environment and _is_no_socket(environment.get("PMI_FD", ""))
-    place = f"{environment['PMIX_NAMESPACE']}:{environment.get('PMIX_RANK')}:"
-    process = environment.setdefault(PROCESS, f"{place}{os.getpid()}")
-    if not process.startswith(place):  # a launcher that a rank has started
-        process = environment[PROCESS] = f"{place}{os.getpid()}"
-    return process != f"{place}{os.getpid()}"
+    prefix = f"{environment['PMIX_NAMESPACE']}:{environment.get('PMIX_RANK')}:"
+    process = environment.setdefault(PROCESS, f"{prefix}{os.getpid()}")
+    if not process.startswith(prefix):  # a launcher that a rank has started
+        process = environment[PROCESS] = f"{prefix}{os.getpid()}"
+    return process != f"{prefix}{os.getpid()}"
 
 
 def _is_worker() -> bool:

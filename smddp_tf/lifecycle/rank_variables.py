@@ -18,10 +18,10 @@ _OF_RANKS_EXACT = (
     "OMPI_MCA_shmem_RUNTIME_QUERY_hint", "OMPI_MCA_initial_wdir",
 )  # fmt: skip
 # Variables of Horovod's launcher, for programs that read them under any other launcher.
-_OF_PLACES = tuple(
-    f"HOROVOD_{place}" for place in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+_OF_NUMBERS = tuple(
+    f"HOROVOD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 )
-OF_HOROVOD = ("HOROVOD_HOSTNAME", *_OF_PLACES)
+OF_HOROVOD = ("HOROVOD_HOSTNAME", *_OF_NUMBERS)
 _COMMON = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT")  # the host of rank 0, and a port there that no other job was given
 
@@ -30,7 +30,7 @@ _set: dict[str, str] = {}  # by this process, which may begin another session as
 
 def variables_of(placement: Placement) -> dict[str, str]:
     """Returns the variables that Horovod's, SMDDP's and other launchers set for a rank, as far as they are known."""
-    values = variables_of_places(placement.rank, placement.size, placement.local_rank, placement.local_size)
+    values = variables_of_numbers(placement.rank, placement.size, placement.local_rank, placement.local_size)
     common = zip(_COMMON, (placement.rank, placement.size, placement.local_rank))
     values.update({name: str(number) for name, number in common if number is not None})
     if placement.local_rank is not None:
@@ -48,23 +48,23 @@ def without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def variables_of_places(*places: int | None) -> dict[str, str]:
+def variables_of_numbers(*numbers: int | None) -> dict[str, str]:
     """Horovod's variables of a rank's numbers, without those that are None.
 
     Args:
-        places: rank, size, local rank, local size, cross rank, cross size; the last ones may be left out.
+        numbers: rank, size, local rank, local size, cross rank, cross size; the last ones may be left out.
     """
-    return {name: str(place) for name, place in zip(_OF_PLACES, places) if place is not None}
+    return {name: str(number) for name, number in zip(_OF_NUMBERS, numbers) if number is not None}
 
 
-def set_those_missing(environment: MutableMapping[str, str], places: tuple[int, int, int, int, int, int]) -> None:
+def set_those_missing(environment: MutableMapping[str, str], numbers: tuple[int, int, int, int, int, int]) -> None:
     """Sets Horovod's variables, except those that a launcher has set.
 
     Args:
         environment: of this process.
-        places: all six, in the order of `variables_of_places`.
+        numbers: all six, in the order of `variables_of_numbers`.
     """
-    values = {"HOROVOD_HOSTNAME": socket.gethostname(), **variables_of_places(*places)}
+    values = {"HOROVOD_HOSTNAME": socket.gethostname(), **variables_of_numbers(*numbers)}
     for name, value in values.items():
         if environment.get(name) in (None, _set.get(name)):
             environment[name] = _set[name] = value

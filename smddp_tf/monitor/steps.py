@@ -56,14 +56,14 @@ class StepTimes:
         self.sums = [total + more for total, more in zip(self.sums, of_steps)]
         ends = [*marks, now]
         wall = time.time() - now
-        for place in range(steps):
-            call = min(place // per_call, len(ends) - 1)
+        for index in range(steps):
+            call = min(index // per_call, len(ends) - 1)
             seconds = (ends[call] - [began, *ends][call]) / min(per_call, steps - call * per_call)
             share = seconds / (now - began)
             self._record({
                 "step": 0, "epoch": epoch, "time": wall + ends[call], "seconds": seconds, "input": share * waited,
                 "reducing": share * reducing, "exposed": share * exposed,
-                "samples": None if samples is None else samples // steps + (place < samples % steps),
+                "samples": None if samples is None else samples // steps + (index < samples % steps),
             })  # fmt: skip
 
     def pause(self) -> None:

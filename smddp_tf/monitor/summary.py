@@ -54,9 +54,9 @@ def summary() -> Summary:
 
 def _add_session(found: dict[str, str]) -> None:
     core = loader.core()
-    stats, place = core.stats(), f"rank {core.rank()}, local rank {core.local_rank()} on {socket.gethostname()}"
+    stats, here = core.stats(), f"rank {core.rank()}, local rank {core.local_rank()} on {socket.gethostname()}"
     hidden = f", {1 - stats['exposed_ns'] / stats['reducing_ns']:.0%} hidden" if stats["reducing_ns"] else ""
-    found["ranks"] = f"{core.size()} on {core.cross_size()} node(s); this is {place}"
+    found["ranks"] = f"{core.size()} on {core.cross_size()} node(s); this is {here}"
     found["gradients"] = f"{stats['plans']} plan(s), {stats['steps']} steps{hidden}"
     if stats["rail_bandwidth_mbps"]:
         found["network"] += (

@@ -103,10 +103,10 @@ def execute_function_multithreaded(
     pool = ThreadPoolExecutor(max(1, min(max_concurrent_executions, len(args_list))))
     calls = [pool.submit(fn, *args) for args in args_list]
     pool.shutdown(wait=block_until_all_done)
-    return {place: call.result() for place, call in enumerate(calls)} if block_until_all_done else None
+    return {index: call.result() for index, call in enumerate(calls)} if block_until_all_done else None
 
 
 def get_env_rank_and_size() -> tuple[int, int]:
     """This process's rank and the number of ranks, by its launcher's variables; (0, 1) without a launcher."""
-    place = find_placement(os.environ)
-    return (0, 1) if place is None else (place.rank, place.size or 1)
+    placement = find_placement(os.environ)
+    return (0, 1) if placement is None else (placement.rank, placement.size or 1)

@@ -20,27 +20,27 @@ def late_rank(recording: Recording, given: Parameters) -> Iterator[Finding]:
         raise NotSeen(f"it needs {given.patience} steps of two ranks on equal hosts")
     slow_inputs = {each.host for each in waiting_hosts(recording, given.waiting)}
     for rows in groups:
-        for place in range(len(rows)):
-            for found in _late(recording, rows, place, given.threshold):
+        for index in range(len(rows)):
+            for found in _late(recording, rows, index, given.threshold):
                 excused = found.case == "input" and not slow_inputs.isdisjoint((found.host, None))
                 if found.figures["steps"] >= given.patience and 100 * found.lost >= given.least and not excused:
                     yield found
 
 
-def _late(recording: Recording, rows: list[int], place: int, threshold: float) -> Iterator[Finding]:
+def _late(recording: Recording, rows: list[int], index: int, threshold: float) -> Iterator[Finding]:
     """Yields a finding for the rank at this index of the rows, if it is late in any blocks of steps."""
     steps = {name: blocks(recording.aligned[name][rows]) for name in ("own", "input", "computation", "seconds")}
     steps["exposed"] = blocks(recording.aligned["exposed"][rows], np.mean)  # not every step reduces gradients
-    seconds = steps["seconds"][place]
-    excess = steps["own"][place] - np.percentile(steps["own"], 50, axis=0, method="lower")
-    others_wait = np.delete(steps["exposed"], place, axis=0).max(0) > steps["exposed"][place]
+    seconds = steps["seconds"][index]
+    excess = steps["own"][index] - np.percentile(steps["own"], 50, axis=0, method="lower")
+    others_wait = np.delete(steps["exposed"], index, axis=0).max(0) > steps["exposed"][index]
     span = longest_run((excess > threshold / 100 * seconds) & others_wait)
     if span.first == span.end:
         return
     late = {name: table[:, span.blocks] for name, table in steps.items()}
-    mine = {name: 1e3 * float(np.median(table[place])) for name, table in late.items()}
-    rest = {name: 1e3 * float(np.median(np.delete(table, place, axis=0))) for name, table in late.items()}
-    rank = recording.ranks[rows[place]]
+    mine = {name: 1e3 * float(np.median(table[index])) for name, table in late.items()}
+    rest = {name: 1e3 * float(np.median(np.delete(table, index, axis=0))) for name, table in late.items()}
+    rank = recording.ranks[rows[index]]
     part = max(("input", "computation"), key=lambda name: mine[name] - rest[name])
     figures = {
         **span.figures(recording.aligned["step"]), "steps": BLOCK * (span.end - span.first),

@@ -40,8 +40,8 @@ def first_difference(model: tf.keras.Model) -> Any:
         return None
     named = [variable.path for variable in variables], mine
     of_ranks = functions.allgather_object(named, name=of_thread(f"{_NAME} (which differs)"))
-    other, place = functions.first_difference([checksums for _, checksums in of_ranks])
-    return max(of_ranks[0][0], of_ranks[other][0], key=len)[place], other
+    other, index = functions.first_difference([checksums for _, checksums in of_ranks])
+    return max(of_ranks[0][0], of_ranks[other][0], key=len)[index], other
 
 
 def compared(model: tf.keras.Model) -> list[Any]:

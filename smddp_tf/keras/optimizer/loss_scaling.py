@@ -3,8 +3,8 @@
 `model.compile` does so under the `mixed_float16` policy. A `LossScaleOptimizer` first asks whether the gradients are
 finite and calls the inner optimizer only if they are. Asked about local gradients, ranks would answer differently,
 take different steps and wait for each other for ever. The outer optimizer is made after the inner one was wrapped, by
-Keras, so there is no object of ours to put in its place: methods of its class are replaced, once. They do what the old
-ones do wherever the inner optimizer is not ours.
+Keras, so no other object can replace it: methods of its class are wrapped, once. They change nothing where the inner
+optimizer is not wrapped.
 """
 
 from __future__ import annotations

@@ -74,6 +74,6 @@ def _option_of(section: str, key: str, path: str) -> str:
     if key not in of_section:
         raise LaunchError(
             f"{path} has a key `{key}` under `{section}` that smddprun does not know. Known there: "
-            f"{', '.join(sorted([*of_section, *(name for place, name in _OTHERS if place == section)]))}."
+            f"{', '.join(sorted([*of_section, *(name for other, name in _OTHERS if other == section)]))}."
         )
     return of_section[key]

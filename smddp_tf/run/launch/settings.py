@@ -147,24 +147,24 @@ def absolute(path: str | None) -> str:
     return os.path.abspath(os.path.expanduser(path)) if path else ""
 
 
-def commits_at(place: str | None) -> str:
+def commits_at(folder: str | None) -> str:
     """Where commits go: an absolute path, a URL as it is; "" where nothing was given.
 
     Raises:
         LaunchError: the ranks could not reach the URL either, or could not write there.
     """
     try:
-        if place and urls.is_url(place):
-            urls.file_system(place)
-        elif place:
-            os.makedirs(urls.absolute(place), 0o700, exist_ok=True)
-            with tempfile.TemporaryFile(dir=urls.absolute(place)):
+        if folder and urls.is_url(folder):
+            urls.file_system(folder)
+        elif folder:
+            os.makedirs(urls.absolute(folder), 0o700, exist_ok=True)
+            with tempfile.TemporaryFile(dir=urls.absolute(folder)):
                 pass
-        return urls.absolute(place) if place else ""
+        return urls.absolute(folder) if folder else ""
     except (ImportError, ValueError) as error:
         raise LaunchError(f"--commit-dir: {error}") from None
     except OSError as error:
         raise LaunchError(
-            f"--commit-dir {place}: expected a folder that can be made, and written to, on every host. Here: "
+            f"--commit-dir {folder}: expected a folder that can be made, and written to, on every host. Here: "
             f"{error.strerror}."
         ) from None
