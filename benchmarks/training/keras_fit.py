@@ -158,6 +158,8 @@ class HorovodFit(Plain):
 class Jax(Plain):
     """Keras on JAX, which compiles by itself; the ranks of `jax.distributed` reduce with gloo."""
 
+    jit = True
+
     def __init__(self, rank: int, ranks: int) -> None:
         self._rank, self._ranks = rank, ranks
         os.environ.update(KERAS_BACKEND="jax", XLA_FLAGS="--xla_cpu_multi_thread_eigen=false", OMP_NUM_THREADS="1")
@@ -170,9 +172,7 @@ class Jax(Plain):
         import keras
 
         if ranks > 1:
-            keras.distribution.set_distribution(keras.distribution.DataParallel())
-
-    jit = True
+            keras.distribution.set_distribution(keras.distribution.DataParallel(auto_shard_dataset=False))
 
     def about(self) -> dict[str, Any]:
         import jax
@@ -182,7 +182,7 @@ class Jax(Plain):
 
     def _data(self, steps: int) -> Any:
         batch = self._batch()
-        return iter([batch] * (steps + 2))
+        return (batch for _ in range(steps + 2))
 
 
 class Mirrored(Plain):

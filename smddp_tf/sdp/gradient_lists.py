@@ -32,19 +32,20 @@ class _OpenList:
         self._results: dict[int, tf.Tensor] = {}
         self._is_used_early = False
 
-    def reduced(self, tensor: tf.Tensor, index: int) -> tf.Tensor | None:
+    def reduced(self, tensor: tf.Tensor, index: int, name: str) -> tf.Tensor | None:
         """Emits the op of gradient `index`; None where it would need one plan too many.
 
         A gradient may depend on results that are in use already, so it cannot be in one bucket with them.
         """
-        if any(result.consumers() or result.op._control_outputs for result in self._results.values()):
-            self._is_used_early = True
-            self.close()
-        elif index in self._results:  # the list of another step
+        is_used = any(result.consumers() or result.op._control_outputs for result in self._results.values())
+        self._is_used_early |= is_used
+        if is_used or index in self._results:  # or the list of another step
             self.close()
         if self._is_used_early and index >= _MAX_PLANS:
             return None
-        self._results[index] = emit.reduce_gradient(tensor, 0, index, self._reduction, "", self._name_of(index))
+        if not self._results:
+            tf.compat.v1.get_default_graph()._add_scope_exit_callback(self.close)
+        self._results[index] = emit.reduce_gradient(tensor, 0, index, self._reduction, "", name)
         return self._results[index]
 
     def close(self) -> None:
@@ -53,21 +54,18 @@ class _OpenList:
             return
         indices, results = zip(*sorted(self._results.items()))
         self._results.clear()
-        key = graph.unique_name(self._name_of(indices[0]), "#")
         shapes, dtypes = [list(result.shape) for result in results], [result.dtype.name for result in results]
-        notes, names = [f"gradients {[*indices]} of {self._count}"], [self._name_of(index) for index in indices]
+        names = [result.op.get_attr("tensor_name").decode() for result in results]
+        key, notes = graph.unique_name(names[0], "#"), [f"gradients {[*indices]} of {self._count}"]
         plan = emit.register_plan(key, dtypes, shapes, self._reduction, notes=notes, names=names)
         for position, result in enumerate(results):
             emit.set_plan(result.op, plan, position, key)
-
-    def _name_of(self, index: int) -> str:
-        return f"sdp.allreduce.{index}/{self._count}"
 
 
 _lists_of_graph: weakref.WeakKeyDictionary[Any, dict[tuple[int, ReduceSpec], _OpenList]] = weakref.WeakKeyDictionary()
 
 
-def reduced(tensor: tf.Tensor, index: int, count: int, reduction: ReduceSpec) -> tf.Tensor | None:
+def reduced(tensor: tf.Tensor, index: int, count: int, reduction: ReduceSpec, name: str) -> tf.Tensor | None:
     """Emits the op that reduces one gradient in the graph that is traced.
 
     Args:
@@ -75,22 +73,13 @@ def reduced(tensor: tf.Tensor, index: int, count: int, reduction: ReduceSpec) ->
         index: integer, its place in the list.
         count: integer, the length of the list.
         reduction: how to reduce.
+        name: of the gradient, the same on all ranks.
 
     Returns:
         The reduced gradient; None where it cannot be part of a plan.
     """
-    here = tf.compat.v1.get_default_graph()
-    if tf.executing_eagerly() or graph.compiling() or graph.is_for_session():
+    by_name = tf.executing_eagerly() or graph.compiling() or graph.is_for_session()
+    if by_name or not emit.is_plannable(tensor) or reduction.op not in (Average, Sum):
         return None
-    if not emit.is_plannable(tensor) or reduction.op not in (Average, Sum):
-        return None
-    lists = _lists_of_graph.setdefault(here, {})
-    if not lists:
-        here._add_scope_exit_callback(lambda: _close(lists))
-    return lists.setdefault((count, reduction), _OpenList(count, reduction)).reduced(tensor, index)
-
-
-def _close(lists: dict[tuple[int, ReduceSpec], _OpenList]) -> None:
-    for one in lists.values():
-        one.close()
-    lists.clear()
+    lists = _lists_of_graph.setdefault(tf.compat.v1.get_default_graph(), {})
+    return lists.setdefault((count, reduction), _OpenList(count, reduction)).reduced(tensor, index, name)

@@ -86,7 +86,7 @@ def allreduce(
         return ops.allreduce(tensor, op=op, name=name)
     reduction = ReduceSpec(as_reduce_op(op), 1.0, 1.0, wire_dtype)
     compressed, ctx = codec.compress(tf.convert_to_tensor(tensor))
-    reduced = gradient_lists.reduced(compressed, index, count, reduction)
+    reduced = gradient_lists.reduced(compressed, index, count, reduction, name)
     if reduced is None:
         reduced = emit.allreduce_list([compressed], reduction, graph.tensor_name("sdp.allreduce", name))[0]
     return codec.decompress(reduced, ctx)

@@ -150,7 +150,7 @@ def test_ranks_whose_lists_differ_are_told(hvd, rank, size):
     def step(x):
         return [sdp.allreduce(x, index, 3) for index in ((0, 1, 2) if rank == 0 else (0, 2))]
 
-    with pytest.raises(tf.errors.OpError, match=r"gradients \[0, 1, 2\] of 3|gradients \[0, 2\] of 3|tensors"):
+    with pytest.raises(tf.errors.OpError, match=r"sdp\.allreduce\.0/3"):
         step(tf.ones([2]))
 
 
