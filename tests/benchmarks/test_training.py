@@ -113,7 +113,7 @@ def test_the_table_shows_both_steps_and_the_share():
 
 def test_figures_of_a_launch():
     seconds = {"first step, one process": [2.0, 4.0, 3.0], "first step, 2 ranks": [3.3]}
-    seconds |= {f"{who} -np {ranks} true": [0.01 * ranks] for who in ("smddprun", "mpirun") for ranks in (2, 64)}
+    seconds |= {f"smddprun -np {ranks} true": [0.01 * ranks] for ranks in (2, 64)}
     first, two, many = launch.figures(seconds)
     assert first.value == pytest.approx(1.1)
     assert (two.value, many.value) == pytest.approx((0.02, 0.64))
