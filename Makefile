@@ -186,8 +186,8 @@ bench-simulate: build $(VENV)/.smddp-bench  ## Steps on up to 512 hosts, simulat
 	@PYTHON=$(BIN)/python benchmarks/envs.sh simgrid
 	@$(BIN)/python -m benchmarks.simulate $(ARGS)
 
-bench-peers: setup  ## Environments under .bench/ for MPICH, Intel MPI with oneCCL, and gloo, which make bench measures then
-	@PYTHON=$(BIN)/python benchmarks/envs.sh mpich intel torch
+bench-peers: setup  ## Environments under .bench/ for MPICH, Intel MPI with oneCCL, PyTorch's gloo, and JAX, which make bench measures then
+	@PYTHON=$(BIN)/python benchmarks/envs.sh mpich intel torch jax
 
 bench-horovod: setup  ## The same for Horovod, which is compiled (about 4 minutes)
 	@PYTHON=$(BIN)/python benchmarks/envs.sh horovod

@@ -17,10 +17,11 @@ from benchmarks.plots import plot_all
 from benchmarks.report import show
 from benchmarks.steps import measure_steps_in_lab, measure_steps_on_node
 from benchmarks.suites import FULL, QUICK, Effort, measure_cost, measure_node
+from benchmarks.training import suite as training
 
 __all__ = ["main"]
 
-PARTS = ("node", "steps", "cost", "lab", "lab-steps")
+PARTS = ("node", "steps", "training", "cost", "lab", "lab-steps")
 LAB_PARTS = {"lab", "lab-steps"}
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -92,6 +93,8 @@ def measure(options: argparse.Namespace, findings: Findings, console: Console) -
         measure_node(effort_of(options), [name for name in names if CANDIDATES[name].installed], say, findings)
     if "steps" in parts:
         measure_steps_on_node(say, findings)
+    if "training" in parts:
+        training.measure_training([*training.BY_NAME], training.effort(options.quick), say, findings)
     if "cost" in parts:
         measure_cost(say, findings)
     if "lab" in parts:

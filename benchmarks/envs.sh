@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes the environments of the peers under .bench/, each by itself: envs.sh mpich|intel|torch|horovod|simgrid...
+# Makes the environments of the peers under .bench/, each by itself: envs.sh mpich|intel|torch|jax|horovod|simgrid...
 # PYTHON is the interpreter they are made from. What exists is left alone; remove its folder to make it again.
 set -eu -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -33,6 +33,11 @@ intel() {
 torch() {
   fresh torch
   pip_in torch install -q torch==2.13.0 numpy
+}
+
+jax() {
+  fresh jax
+  pip_in jax install -q jax keras numpy
 }
 
 # Horovod's last release: its build wants TensorFlow <= 2.15, setuptools < 70 and CMake < 4. Its MPI is the system's.

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["NODE", "Findings", "Row", "load", "machine", "results_path", "save"]
+__all__ = ["NODE", "TRAINING", "Findings", "Row", "load", "machine", "results_path", "save"]
 
-NODE = "node"
+NODE, TRAINING = "node", "training"
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,14 @@ class Row:
     """One candidate in one case.
 
     Attributes:
-        place: "node", or the lab's nodes x ranks a node and Mbit/s: "lab 4x2 200".
+        place: "node", or the lab's nodes x ranks a node and Mbit/s: "lab 4x2 200"; or "training": steps of whole
+            training on a node, on one rank those on one core alone (`benchmarks.training`).
         ranks: in all.
-        candidate: a name of `peers.CANDIDATES`, or of `lab`.
-        door: see `Case`; in the lab also "bfloat16" and "int8", an array that travels as that.
+        candidate: a name of `peers.CANDIDATES`, of `lab`, or of `training.suite`.
+        door: see `Case`; in the lab also "bfloat16" and "int8", an array that travels as that; of training "step".
         bytes: of the arrays, as they are in memory.
         model: whose gradients, or empty.
-        wrong: elements that were not exact, over all ranks.
+        wrong: elements that were not exact, over all ranks; of training ranks with other weights than they must have.
         median: seconds of the slowest rank; so are p10 and p90.
         repetitions: how many.
         sent: bytes that left the busiest node per allreduce; lab only.

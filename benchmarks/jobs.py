@@ -70,7 +70,7 @@ class Job:
             self._say({"do": what, **arguments})
             return [self._answer(rank)["value"] for rank in range(self.ranks)]
         finally:
-            if what != "close":
+            if what != "close" and self.candidate.stops:
                 self._signal(signal.SIGSTOP)
 
     def time(self, repetitions: int) -> list[float]:

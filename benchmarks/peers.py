@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.cases import STEPS
 
-__all__ = ["CANDIDATES", "Candidate", "not_installed"]
+__all__ = ["CANDIDATES", "HOROVOD_LAUNCHER", "OPEN_MPI", "ROOT_MPI", "Candidate", "not_installed"]
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENTS = ROOT / ".bench"
@@ -28,6 +28,8 @@ class Candidate:
         launcher: command that starts the ranks, "{ranks}" filled in; empty: they are started one by one.
         variables: more environment variables.
         runs: arguments of Python that run a module.
+        worker: the module.
+        stops: whether its ranks may be stopped between calls; not where they watch each other by heartbeats.
     """
 
     name: str
@@ -37,6 +39,8 @@ class Candidate:
     launcher: tuple[str, ...] = ()
     variables: dict[str, str] = field(default_factory=dict)
     runs: tuple[str, ...] = ("-m",)
+    worker: str = "benchmarks.worker"
+    stops: bool = True
 
     @property
     def python(self) -> Path:
@@ -49,29 +53,30 @@ class Candidate:
     def command(self, ranks: int) -> list[str]:
         """What starts all ranks (with a launcher) or one of them."""
         launcher = [part.format(ranks=ranks, bin=self.python.parent) for part in self.launcher]
-        return [*launcher, str(self.python), *self.runs, "benchmarks.worker", self.backend]
+        return [*launcher, str(self.python), *self.runs, self.worker, self.backend]
 
 
 _TF_DOORS = ("function", "list", "named", "grouped", *STEPS)
-_ROOT_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.geteuid() == 0 else {}
-_OPEN_MPI = ("{bin}/mpirun", *OPEN_MPI_FLAGS, "-np", "{ranks}")
+ROOT_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.geteuid() == 0 else {}
+OPEN_MPI = ("{bin}/mpirun", *OPEN_MPI_FLAGS, "-np", "{ranks}")
+HOROVOD_LAUNCHER = ("/usr/bin/mpirun", *OPEN_MPI_FLAGS, "-np", "{ranks}")
 _QUIET_TF = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 
 CANDIDATES = {
     candidate.name: candidate
     for candidate in (
-        Candidate("smddp_tf", "smddp", ("array", "plus", *_TF_DOORS), "", _OPEN_MPI, {**_ROOT_MPI, **_QUIET_TF}),
+        Candidate("smddp_tf", "smddp", ("array", "plus", *_TF_DOORS), "", OPEN_MPI, {**ROOT_MPI, **_QUIET_TF}),
         Candidate(
             "copied tensors",
             "smddp",
             _TF_DOORS,
             "",
-            _OPEN_MPI,
-            {**_ROOT_MPI, **_QUIET_TF, "SMDDP_SHARED_TENSORS": "0"},
+            OPEN_MPI,
+            {**ROOT_MPI, **_QUIET_TF, "SMDDP_SHARED_TENSORS": "0"},
         ),
         Candidate("reference", "reference", ("array",)),
         Candidate("one pass", "bound", ("array",)),
-        Candidate("Open MPI 5", "mpi", ("array",), "", _OPEN_MPI, _ROOT_MPI),
+        Candidate("Open MPI 5", "mpi", ("array",), "", OPEN_MPI, ROOT_MPI),
         Candidate("MPICH", "mpi", ("array",), "mpich", ("{bin}/mpiexec", "-n", "{ranks}")),
         Candidate("Intel MPI", "mpi", ("array",), "intel", ("{bin}/mpiexec", "-n", "{ranks}")),
         Candidate(
@@ -83,8 +88,8 @@ CANDIDATES = {
             "horovod",
             _TF_DOORS,
             "horovod",
-            ("/usr/bin/mpirun", *OPEN_MPI_FLAGS, "-np", "{ranks}"),
-            {**_ROOT_MPI, **_QUIET_TF, "HOROVOD_CPU_OPERATIONS": "MPI", "LD_LIBRARY_PATH": ""},
+            HOROVOD_LAUNCHER,
+            {**ROOT_MPI, **_QUIET_TF, "HOROVOD_CPU_OPERATIONS": "MPI", "LD_LIBRARY_PATH": ""},
         ),
     )
 }

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cases import least_bytes
-from benchmarks.findings import NODE, Findings, Row
+from benchmarks.findings import NODE, TRAINING, Findings, Row
 from benchmarks.measure import algorithm_bandwidth, bus_bandwidth, duration_text, three_digits
-from benchmarks.targets import Verdict, lab_shape, verdicts, wire_ratio
+from benchmarks.targets import Verdict, communication_share, lab_shape, verdicts, wire_ratio
 
 __all__ = ["console_of", "show"]
 
@@ -40,7 +40,9 @@ def show(findings: Findings, console: Console) -> None:
     """Prints all that was found out; the targets last, where a reader looks first."""
     for ranks in sorted({row.ranks for row in findings.rows if row.place == NODE}):
         console.print(_node_table(findings, ranks))
-    for place in sorted({row.place for row in findings.rows} - {NODE}):
+    for model in dict.fromkeys(row.model for row in findings.rows if row.place == TRAINING):
+        console.print(_training_table(findings, model))
+    for place in sorted({row.place for row in findings.rows} - {NODE, TRAINING}):
         console.print(_lab_table(findings, place))
     if findings.steps:
         console.print(_steps_table(findings))
@@ -77,6 +79,21 @@ def _node_table(findings: Findings, ranks: int) -> Table:
         cells = [f"{of_case[name].median * 1e3:.4g}" if name in of_case else "-" for name in names]
         wrong = sum(row.wrong for row in of_case.values())
         table.add_row(_label(*case), *cells, str(wrong), *_bandwidths(of_case.get("smddp_tf")))
+    return table
+
+
+def _training_table(findings: Findings, model: str) -> Table:
+    rows = [row for row in findings.rows if row.place == TRAINING and row.model == model]
+    table = Table(title=f"training: a step of {model}, {rows[0].bytes / (1 << 20):.2f} MiB of gradients")
+    table.add_column("who")
+    for name in ("alone on a core", "2 ranks, a thread each", "communication / alone", "wrong"):
+        table.add_column(name, justify="right")
+    for name in dict.fromkeys(row.candidate for row in rows):
+        of_ranks = {row.ranks: row for row in rows if row.candidate == name}
+        share = communication_share(findings, name, model)
+        times = [_time(of_ranks[ranks]) if ranks in of_ranks else "-" for ranks in (1, 2)]
+        wrong = sum(row.wrong for row in of_ranks.values())
+        table.add_row(name, *times, "-" if share is None else f"{share:.2f}", str(wrong))
     return table
 
 

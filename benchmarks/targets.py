@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchmarks.cases import GATHERS, STEPS, least_bytes
-from benchmarks.findings import NODE, Findings, Row
+from benchmarks.findings import NODE, TRAINING, Findings, Row
 from benchmarks.measure import duration_text
 from benchmarks.shapes import model_bytes
+from benchmarks.training.models import FIVE_MS, MODELS, parameters_of
 
-__all__ = ["OURS", "PEERS", "Verdict", "best_peer", "verdicts", "wire_ratio"]
+__all__ = ["OURS", "PEERS", "Verdict", "best_peer", "communication_share", "verdicts", "wire_ratio"]
 
 KIB, MIB = 1 << 10, 1 << 20
 OURS, COPIED = "smddp_tf", "copied tensors"
+TENSORFLOW_WAYS, OTHER_WAYS = ("MultiWorkerMirrored", "Horovod"), ("Keras on JAX", "PyTorch DDP")
+PLAIN = "Keras fit"
 PEERS = ("Open MPI 5", "MPICH", "Intel MPI", "oneCCL", "gloo", "Horovod")
 
 
@@ -71,6 +74,7 @@ def verdicts(findings: Findings) -> list[Verdict]:
         *_functions(findings),
         *_lists(findings),
         *_steps(findings),
+        *_training(findings),
         *_lab(findings),
         *_cost(findings),
     ]
@@ -135,6 +139,32 @@ def _communication(findings: Findings, who: str, model: str, ranks: int, alone: 
     """What a step takes more with the other ranks than alone, in seconds; at least a microsecond."""
     rows = [findings.find(who, door, model_bytes(model), ranks, model=model) for door in (alone, reduced)]
     return max(1e-6, rows[1].median - rows[0].median) if rows[0] and rows[1] else None
+
+
+def communication_share(findings: Findings, who: str, model: str) -> float | None:
+    """What a training step takes more on 2 ranks than alone, over the latter; at least a thousandth."""
+    alone, together = (_step_of(findings, who, model, ranks) for ranks in (1, 2))
+    return max(1e-3, together.median / alone.median - 1) if alone and together else None
+
+
+def _step_of(findings: Findings, who: str, model: str, ranks: int) -> Row | None:
+    return findings.find(who, "step", 4 * parameters_of(model), ranks, TRAINING, model)
+
+
+def _training(findings: Findings) -> Iterator[Verdict]:
+    for model in (name for name in MODELS if name != FIVE_MS):
+        ours = communication_share(findings, OURS, model)
+        for who in (*TENSORFLOW_WAYS, *OTHER_WAYS):
+            peers = communication_share(findings, who, model)
+            ratio, shares = (peers / ours, f"{ours:.2f}, {who} {peers:.2f}") if ours and peers else (None, "")
+            yield Verdict(f"{model} training: communication's share less than {who}'s", 2.0, False, ratio, "x", shares)
+        step = _step_of(findings, OURS, model, 2)
+        for who in TENSORFLOW_WAYS:
+            yield _slower(f"{model} training: step over {who}'s", step, _step_of(findings, who, model, 2), 1.0)
+        step, plain = (_step_of(findings, who, model, 1) for who in (OURS, PLAIN))
+        yield _slower(f"{model} training, one rank: step over `fit` without us", step, plain, 1.03)
+    step, plain = (_step_of(findings, who, FIVE_MS, 2) for who in (OURS, PLAIN))
+    yield _slower("step of 5 ms, np 2: step over `fit` without us", step, plain, 1.08)
 
 
 def _lab(findings: Findings) -> Iterator[Verdict]:

@@ -12,13 +12,14 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks.backends import Prepared, open_backend
 from benchmarks.cases import Case
 from benchmarks.reference import Group
 
-__all__ = ["main"]
+__all__ = ["serve_rank"]
 
 # The rank as the launcher tells it: Open MPI, MPICH, ourselves.
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SMDDP_BENCH_RANK")
@@ -67,17 +68,21 @@ class Worker:
         self._backend.close()
 
 
-def main() -> None:
-    """Connects, says which rank this is, and serves until told to close or the orchestrator is gone."""
+def serve_rank(kind: Callable[[str, int, int], Any] = Worker) -> None:
+    """Connects, says which rank this is, and serves until told to close or the orchestrator is gone.
+
+    Args:
+        kind: makes what answers the commands, of the backend's name, the rank and the number of ranks.
+    """
     rank = next(int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ)
     ranks = int(os.environ["SMDDP_BENCH_RANKS"])
     with socket.socket(socket.AF_UNIX) as channel:
         channel.connect(os.environ["SMDDP_BENCH_SOCKET"])
         with channel.makefile("rw", encoding="utf-8") as lines:
-            _serve(lines, sys.argv[1], rank, ranks)
+            _serve(lines, lambda: kind(sys.argv[1], rank, ranks), rank)
 
 
-def _serve(lines: Any, backend: str, rank: int, ranks: int) -> None:
+def _serve(lines: Any, make: Callable[[], Any], rank: int) -> None:
     def say(reply: dict[str, Any]) -> None:
         lines.write(json.dumps(reply) + "\n")
         lines.flush()
@@ -89,7 +94,7 @@ def _serve(lines: Any, backend: str, rank: int, ranks: int) -> None:
             command = json.loads(line)
             what = command.pop("do")
             if what == "open":
-                worker = Worker(backend, rank, ranks)
+                worker = make()
                 say({"value": worker.about()})
                 continue
             say({"value": getattr(worker, what)(**command)})
@@ -101,4 +106,4 @@ def _serve(lines: Any, backend: str, rank: int, ranks: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve_rank()

@@ -93,6 +93,12 @@ def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: ReduceS
     return _planned(loader.op_library().smddp_reduce_gradient, tensor, plan, index, reduction, key, name)
 
 
+def set_plan(op: tf.Operation, plan: int, index: int, key: str) -> None:
+    """Gives an op that `reduce_gradient` has emitted another plan. Only while its graph is being traced."""
+    for name, value in (("plan", {"i": plan}), ("index", {"i": index}), ("plan_key", {"s": key.encode()})):
+        op._set_attr(name, tf.compat.v1.AttrValue(**value))
+
+
 def reduce_part(
     tensor: tf.Tensor, plan: int, index: int, reduction: ReduceSpec, key: str, name: str, parts: int
 ) -> tf.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from smddp_tf.exceptions import LaunchError
 
@@ -20,8 +20,7 @@ _TRAINING_TASKS = ("chief", "master", "worker")  # of TF_CONFIG
 _FIRST_SPECIAL_STEP = 0xFFFFFFF0
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
     """This rank's numbers; None where the launcher does not set them."""
 
     rank: int

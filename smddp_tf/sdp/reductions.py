@@ -14,14 +14,12 @@ from smddp_tf.collectives import emit, functions, graph, ops
 from smddp_tf.collectives.reduce_op import Average, Max, Min, ReduceSpec, Sum, as_reduce_op
 from smddp_tf.collectives.tensor_types import TensorLike
 from smddp_tf.compression import AnyCompressor, Compression, split
+from smddp_tf.sdp import gradient_lists
 
 __all__ = [
     "ReduceOp", "allreduce", "broadcast", "broadcast_global_variables", "broadcast_variables",
     "oob_allreduce", "overlap",
 ]  # fmt: skip
-
-# A session keeps no more plans than these in use. The gradients that come after in a list go by name.
-_MAX_PLANS = 512
 
 
 class ReduceOp:
@@ -45,11 +43,11 @@ def allreduce(
 ) -> Any:
     """Reduces one gradient of a list over all ranks; every rank gets the result.
 
-    In a `tf.function` that XLA does not compile, the gradient is a plan of one tensor: the ranks match their tensors
-    by the position in the list, compare shapes once, and send no names in the steps. This holds for the first 512 of a
-    list; the others are negotiated by name in each step. All gradients of a step are reduced at the same time;
-    call it for each of them before using the results. In eager mode, and where XLA compiles, each call waits for its
-    result. `DistributedGradientTape` packs small gradients together, which this function cannot.
+    In a `tf.function` that XLA does not compile, the gradients of a list are reduced in buckets of the size that
+    `smddpcommon.setBucketSize` sets: the ranks match their tensors by index and length of the list, whatever the order
+    of the calls, compare shapes once, and send no names in the steps. Call it for each gradient of a step before using
+    the results: a gradient that comes after a use shares no bucket with those before. In eager mode, and where XLA
+    compiles, each call waits for its result.
 
     Example:
 
@@ -88,25 +86,10 @@ def allreduce(
         return ops.allreduce(tensor, op=op, name=name)
     reduction = ReduceSpec(as_reduce_op(op), 1.0, 1.0, wire_dtype)
     compressed, ctx = codec.compress(tf.convert_to_tensor(tensor))
-    return codec.decompress(_reduced(compressed, reduction, name, by_name=index >= _MAX_PLANS), ctx)
-
-
-def _reduced(tensor: tf.Tensor, reduction: ReduceSpec, name: str, by_name: bool) -> tf.Tensor:
-    """Reduces by plan where that is possible; by name in eager mode, where the call blocks anyway."""
-    by_name = by_name or tf.executing_eagerly() or graph.compiling()
-    plan = None if by_name else _plan_of(tensor, reduction, name)
-    if plan is None:
-        return emit.allreduce_list([tensor], reduction, graph.tensor_name("sdp.allreduce", name))[0]
-    number, key = plan
-    return emit.reduce_gradient(tensor, number, 0, reduction, key, name)
-
-
-def _plan_of(tensor: tf.Tensor, reduction: ReduceSpec, name: str) -> tuple[int, str] | None:
-    """Registers a plan of this gradient alone; returns its number and key, or None where that is not possible."""
-    if not emit.is_plannable(tensor) or reduction.op not in (Average, Sum):
-        return None
-    key = graph.unique_name(name, "#")
-    return emit.register_plan(key, [tensor.dtype.name], [list(tensor.shape)], reduction), key
+    reduced = gradient_lists.reduced(compressed, index, count, reduction, name)
+    if reduced is None:
+        reduced = emit.allreduce_list([compressed], reduction, graph.tensor_name("sdp.allreduce", name))[0]
+    return codec.decompress(reduced, ctx)
 
 
 @graph.no_autograph

@@ -15,6 +15,8 @@ pytest.importorskip("rich")
 from rich.console import Console
 
 from benchmarks import cases, findings, lab, lab_worker, measure, peers, plots, report, shapes, suites, targets
+from benchmarks.training import suite as training
+from benchmarks.training.models import parameters_of
 
 MIB = 1 << 20
 
@@ -151,6 +153,12 @@ def test_every_target_needs_only_what_the_suites_measure():
             found.rows.append(row("smddp_tf", case.door, case.bytes, ranks, place=setting.place, sent=1.0))
     times = {"compute": 2.0, "communication": 1.0, "together": 2.1, "cores_need": 1.9}
     found.steps = [{"place": "lab 2x2 200", "model": "MLP", **times}]
+    found.rows += [
+        row(one.name, "step", 4 * parameters_of(model), ranks, place="training", model=model)
+        for one in training.BY_NAME.values()
+        for model in one.doors
+        for ranks in (1, 2)
+    ]
     assert [one.what for one in targets.verdicts(found) if one.measured is None] == []
 
 

@@ -146,7 +146,7 @@ class Job:
         silent_until = None  # once mpirun has ended
         while True:
             count = 0
-            for frame in self._server.frames(0.1):
+            for frame in self._server.frames(0.01 if self._ranks.all_ended else 0.1):
                 self._handle(frame)
                 count += 1
             self._output.look_around()

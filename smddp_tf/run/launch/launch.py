@@ -65,7 +65,7 @@ def run_line(
     if settings.verbose:
         say(line.shown(command))
     begun = time.monotonic()
-    supervisor = isolated("smddp_tf.run.rank.supervisor", sys.executable)
+    supervisor = isolated("smddp_tf.run.rank.supervisor", sys.executable, bare=True)
     local_only = not settings.remote_hosts
     addresses = ["127.0.0.1"] if local_only else _addresses(choice)
     rendezvous = _rendezvous(settings.hosts_of_ranks[0], addresses[0])

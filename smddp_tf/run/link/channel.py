@@ -7,7 +7,7 @@ The launcher's side is server.py, the ranks' side client.py.
 from __future__ import annotations
 
 import hmac
-import secrets
+import os
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
@@ -60,7 +60,7 @@ class Channel:
     """
 
     def __init__(self, key: str, is_launcher: bool) -> None:
-        self.nonce = secrets.token_bytes(_NONCE)
+        self.nonce = os.urandom(_NONCE)
         self._key, self._is_launcher = key.encode(), is_launcher
         self._sent: hmac.HMAC | None = None  # of all records so far, and of those that came: set by the other's nonce
         self._came: hmac.HMAC | None = None

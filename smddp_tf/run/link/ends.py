@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class End:
+class End(NamedTuple):
     """The end of a rank.
 
     Attributes:
@@ -27,7 +26,7 @@ class End:
     speed: str = ""
 
     def encode(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+        return json.dumps(self._asdict()).encode()
 
     @staticmethod
     def decode(body: bytes) -> End:

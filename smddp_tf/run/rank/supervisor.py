@@ -19,7 +19,6 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from smddp_tf.exceptions import LaunchError
 from smddp_tf.lifecycle.notes import BEGINS, HAS_BEGUN, NOTES, SPEED
@@ -180,8 +179,8 @@ _MESSAGES = {_RAISED: (Kind.RAISED, b""), BEGINS: (Kind.INIT, b"+"), HAS_BEGUN: 
 def _libraries(process: int) -> bytes:
     """Returns the memory maps of the process and of those that it has started."""
     try:
-        maps = Path(f"/proc/{process}/maps").read_bytes()
-        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+        with open(f"/proc/{process}/maps", "rb") as maps_file, open(f"/proc/{process}/task/{process}/children") as file:
+            maps, children = maps_file.read(), file.read().split()
     except OSError:
         return b""
     return maps + b"".join(_libraries(int(child)) for child in children)
@@ -219,7 +218,7 @@ class _Relay:
                         return
                 else:
                     self._notes.look_around(self._child.pid)
-                for key, _ in self._selector.select(0.1 if drain_until or not self._open_pipes else 0.5):
+                for key, _ in self._selector.select(0.1 if drain_until else 0.5 if self._open_pipes else 0.01):
                     for kind, body in self._messages_of(key):
                         self._client.send(kind, body)
         except OSError:

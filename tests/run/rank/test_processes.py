@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from smddp_tf.run.rank.processes import isolated
 from tests.run.started import LAUNCHER, PATIENCE
 from tests.support.mpirun import environment
 
@@ -27,3 +28,15 @@ def test_no_code_of_the_current_folder_and_no_home_and_a_program_on_standard_inp
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["[0]<stdout>: ran 0 1 200000", "[1]<stdout>: ran 1 1 0"]
+
+
+def test_a_supervisor_starts_without_the_package_itself():
+    """What that imports would take most of the time in which many ranks start."""
+    words = isolated("smddp_tf.run.rank.supervisor", sys.executable, bare=True)
+    imported, _, runs_it = words[-1].rpartition("; ")
+    assert runs_it == "main()"
+    words[-1] = f"{imported}; print(*sorted(sys.modules))"
+    modules = subprocess.run(words, capture_output=True, text=True, env=environment(), timeout=PATIENCE, check=True)
+    loaded = modules.stdout.split()
+    assert "smddp_tf.run.rank.supervisor" in loaded
+    assert not {"smddp_tf.basics", "smddp_tf._native.loader", "dataclasses", "inspect", "pathlib"} & {*loaded}

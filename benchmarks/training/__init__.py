@@ -1,0 +1,1 @@
+"""Whole training, beside what a user would pick: `python -m benchmarks.training`."""
