@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -82,7 +82,7 @@ def arguments(kind: str, x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     return {"x": as_generator(x, y), "steps_per_epoch": -(-len(x) // BATCH)}
 
 
-def model(optimizer: Any, **options: Any) -> keras.Model:
+def model(optimizer: Any, metrics: Sequence[str] = ("AUC", "accuracy"), **options: Any) -> keras.Model:
     """The same initial weights at every call and on every rank."""
     keras.utils.set_random_seed(5)
     made = keras.Sequential(
@@ -92,7 +92,7 @@ def model(optimizer: Any, **options: Any) -> keras.Model:
             keras.layers.Dense(1, activation="sigmoid"),
         ]
     )
-    made.compile(optimizer, "binary_crossentropy", metrics=["AUC", "accuracy"], **options)
+    made.compile(optimizer, "binary_crossentropy", metrics=list(metrics), **options)
     return made
 
 
