@@ -109,7 +109,7 @@ test-one-process:
 test-suites:
 	@$(PYTEST) -m 'launches and not one_process' tests/test_rank_suites.py
 test-jobs:
-	@$(PYTEST) -m 'launches and not one_process' --ignore=tests/test_rank_suites.py $(LAUNCHING)
+	@$(PYTEST) -m 'launches and not one_process' $(filter-out tests/test_rank_suites.py,$(LAUNCHING))
 
 test-full: build  ## All tests with the full matrix of sizes, types, ranks and options
 	@SMDDP_TEST_FULL=1 $(PYTEST) $(ARGS)
