@@ -155,7 +155,10 @@ def test_kinds_of_models(hvd, rank, size, mpi, kind):
     check(mpi, weights, one_process(kind, size), 1e-14 if kind == "float64" else 1e-6)
 
 
-@pytest.mark.parametrize("options", [{"steps_per_execution": 4}, {"run_eagerly": True}, {"jit_compile": True}], ids=str)
+# jit_compile: test_pipeline_compiled.py
+@pytest.mark.parametrize(
+    "options", [{"steps_per_execution": 4}, {"run_eagerly": True}, *in_full({"jit_compile": True})], ids=str
+)
 def test_options_of_compile(hvd, rank, size, mpi, options):
     skip_jit("jit_compile" in options, size)
     model, optimizer = made("functional"), hvk.DistributedOptimizer(sgd())
@@ -218,7 +221,7 @@ def trained_gan(x, y, batch, wrap, jit=False) -> np.ndarray:
     return flat_weights(model)
 
 
-@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("jit", [True, *in_full(False)])  # two plans in a graph: test_pipeline.py
 def test_a_gan(hvd, rank, size, mpi, jit):
     skip_jit(jit, size)
     expected = trained_gan(*dense_data(size, STEPS), ROWS_PER_RANK * size, lambda optimizer: optimizer)
