@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import smddp_tf.keras.distribution  # noqa: F401
+from tests.support.early_variables import with_variables
 
 FEATURES = 5
 ROWS, BATCH = 70, 16  # the last batch has 6 rows, which 4 ranks do not divide
@@ -93,7 +94,7 @@ def model(optimizer: Any, metrics: Sequence[str] = ("AUC", "accuracy"), **option
         ]
     )
     made.compile(optimizer, "binary_crossentropy", metrics=list(metrics), **options)
-    return made
+    return with_variables(made, samples(1)) if keras.distribution.distribution() is None else made
 
 
 def weights(of: keras.Model) -> np.ndarray:

@@ -10,6 +10,8 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
+from smddp_tf.keras.roles.wrapping import reduces
+from tests.support.early_variables import with_variables
 from tests.support.keras_training import (
     FEATURES,
     ROWS_PER_RANK,
@@ -127,6 +129,8 @@ def made(kind: str) -> keras.Model:
 
 def train(model, optimizer, x, y, batch: int, epochs: int = 1, **options) -> np.ndarray:
     model.compile(optimizer, loss="mse", **options)
+    if not reduces(optimizer):
+        with_variables(model)
     model.fit(x, y, batch_size=batch, shuffle=False, verbose=0, epochs=epochs)
     return flat_weights(model)
 
