@@ -97,16 +97,19 @@ TEST_PARTS := test-engine test-one-process test-suites test-jobs
 test: build  ## All tests, in the quick form (less than half an hour on 2 cores); those of GPUs when the native sources changed
 	@$(if $(ARGS),$(PYTEST) $(ARGS),$(MAKE) -s -j2 --output-sync $(TEST_PARTS) $(GPU_TESTED))
 
+# So that no others are imported to be left out.
+LAUNCHING = $(shell $(BIN)/python -m tests.support.marks launches)
+
 # Each of these two keeps one core busy.
 test-engine:
 	@$(PYTEST) -m 'not launches and not one_process'
 test-one-process:
-	@$(PYTEST) -m one_process
+	@$(PYTEST) -m one_process $(LAUNCHING)
 # Each of these two starts jobs of several ranks, which leave cores idle where they wait for each other.
 test-suites:
 	@$(PYTEST) -m 'launches and not one_process' tests/test_rank_suites.py
 test-jobs:
-	@$(PYTEST) -m 'launches and not one_process' --ignore=tests/test_rank_suites.py
+	@$(PYTEST) -m 'launches and not one_process' $(filter-out tests/test_rank_suites.py,$(LAUNCHING))
 
 test-full: build  ## All tests with the full matrix of sizes, types, ranks and options
 	@SMDDP_TEST_FULL=1 $(PYTEST) $(ARGS)

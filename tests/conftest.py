@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from tests.support.marks import PROGRAMS, TESTS, marks_of
 # Read by TensorFlow when it is imported, so before any test file is.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # oneDNN's sums depend on the shape of the batch
+
+# A sixth of the time in which TensorFlow is imported is spent looking for garbage that is not there.
+gc.set_threshold(50_000, 20, 50)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

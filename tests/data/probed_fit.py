@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import smddp_tf.keras as hvk
 from tests.support.dealt_data import ITEMS
+from tests.support.early_variables import with_variables
 
 
 class Batches(keras.utils.PyDataset):
@@ -52,5 +53,7 @@ def seen_in_fit(
     keras.utils.set_random_seed(7)
     model = probe([keras.Input((6,)), keras.layers.Dense(3)])
     model.compile(wrap(keras.optimizers.SGD(0.0)), loss="mse")
-    model.fit(dataset, epochs=epochs, verbose=0, shuffle=False, callbacks=[Epochs(), *callbacks], **options)
+    with_variables(model).fit(
+        dataset, epochs=epochs, verbose=0, shuffle=False, callbacks=[Epochs(), *callbacks], **options
+    )
     return model.seen

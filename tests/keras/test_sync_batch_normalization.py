@@ -14,6 +14,7 @@ import smddp_tf.keras as hvk
 from smddp_tf.keras.roles import active_ranks, running
 from tests.native_module import core
 from tests.support.distributed_keras import distributed
+from tests.support.early_variables import with_variables
 from tests.support.keras_training import distance, flat_weights
 from tests.variants import combined, in_full
 
@@ -135,7 +136,7 @@ def model_with(normalization, shared: bool = False) -> keras.Model:
 
 def fitted(model, optimizer, x, y, batch, jit_compile=False):
     model.compile(optimizer, loss="mse", jit_compile=jit_compile)
-    model.fit(x, y, batch_size=batch, epochs=4, shuffle=False, verbose=0)
+    with_variables(model).fit(x, y, batch_size=batch, epochs=4, shuffle=False, verbose=0)
     return model
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import smddp_tf.keras.distribution  # noqa: F401
+from tests.support.early_variables import with_variables
 
 FEATURES = 5
 ROWS, BATCH = 70, 16  # the last batch has 6 rows, which 4 ranks do not divide
@@ -82,7 +83,7 @@ def arguments(kind: str, x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     return {"x": as_generator(x, y), "steps_per_epoch": -(-len(x) // BATCH)}
 
 
-def model(optimizer: Any, **options: Any) -> keras.Model:
+def model(optimizer: Any, metrics: Sequence[str] = ("AUC", "accuracy"), **options: Any) -> keras.Model:
     """The same initial weights at every call and on every rank."""
     keras.utils.set_random_seed(5)
     made = keras.Sequential(
@@ -92,8 +93,8 @@ def model(optimizer: Any, **options: Any) -> keras.Model:
             keras.layers.Dense(1, activation="sigmoid"),
         ]
     )
-    made.compile(optimizer, "binary_crossentropy", metrics=["AUC", "accuracy"], **options)
-    return made
+    made.compile(optimizer, "binary_crossentropy", metrics=list(metrics), **options)
+    return with_variables(made, samples(1)) if keras.distribution.distribution() is None else made
 
 
 def weights(of: keras.Model) -> np.ndarray:

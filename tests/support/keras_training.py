@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from smddp_tf._native import loader
+from smddp_tf.keras.roles.wrapping import reduces
 
 STEPS = 30
 ROWS_PER_RANK = 4
@@ -98,6 +99,8 @@ def compiled_step(model: keras.Model, optimizer: keras.optimizers.Optimizer, den
 
 
 def train_in_loop(model, optimizer, x: np.ndarray, y: np.ndarray, batch: int, densify: bool = False) -> np.ndarray:
+    if not reduces(optimizer):
+        optimizer.build(model.trainable_variables)  # as in tests/support/early_variables.py
     step = compiled_step(model, optimizer, densify)
     for first in range(0, len(x), batch):
         step(tf.constant(x[first : first + batch]), tf.constant(y[first : first + batch]))

@@ -4,6 +4,8 @@
 - `launches`: starts jobs of its own;
 - `native`: the engine's own code in this process, mostly ranks as threads, without TensorFlow;
 - none: everything else in this process.
+
+`python -m tests.support.marks MARK` prints the files with a mark which a run of all tests collects.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+import sys
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -46,3 +49,7 @@ def files_with(mark: str, argument: str | None = None) -> list[Path]:
     """The test files that have the mark, with the argument if one is given, sorted."""
     files = sorted(file for file in TESTS.rglob("test_*.py") if mark in marks_of(file))
     return [file for file in files if argument is None or argument in marks_of(file)[mark]]
+
+
+if __name__ == "__main__":
+    print(*(file.relative_to(TESTS.parent) for file in files_with(sys.argv[1]) if file.parent.name not in PROGRAMS))

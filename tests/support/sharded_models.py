@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 import smddp_tf.keras as hvk
+from tests.support.early_variables import with_variables
 
 FEATURES, HIDDEN, BATCH, STEPS = 6, (67, 33), 8, 12
 OPTIMIZERS = {
@@ -54,6 +55,8 @@ def model_of(**options):
 def trained(rank, optimizer, model=None, rows=BATCH * STEPS, compiled=None, **options):
     model = model or model_of()
     model.compile(hvk.DistributedOptimizer(optimizer, **options), loss="mse", **compiled or {})
+    if "partition_state" not in options:
+        with_variables(model)
     x, y = data_of(rank, rows)
     model.fit(x, y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
     return model

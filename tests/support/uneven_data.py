@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
+from tests.support.early_variables import with_variables
 from tests.support.keras_training import FEATURES, flat_weights
 
 BATCH = 4
@@ -34,7 +35,7 @@ def batches_of(rank: int, rows: int | None = None) -> list[tuple[np.ndarray, np.
 
 def compiled(model, optimizer, **options):
     model.compile(hvk.DistributedOptimizer(optimizer), loss="mse", **options)
-    return model
+    return with_variables(model)
 
 
 def adam() -> keras.optimizers.Optimizer:

@@ -7,6 +7,7 @@ import numpy as np
 
 import smddp_tf.keras as hvk
 from tests.support.classifiers import FEATURES, classifier
+from tests.support.early_variables import with_variables
 
 BATCH = 4
 
@@ -28,4 +29,6 @@ def part_of_rank(rank: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def fit(model, rank, *more, **options) -> dict:
     x, y = part_of_rank(rank, 0)
     options = {"epochs": 2, "batch_size": BATCH, "verbose": 0, "shuffle": False, **options}
-    return model.fit(x, y, callbacks=[hvk.callbacks.MetricSumCallback(), *more], **options).history
+    return (
+        with_variables(model, (x, y)).fit(x, y, callbacks=[hvk.callbacks.MetricSumCallback(), *more], **options).history
+    )

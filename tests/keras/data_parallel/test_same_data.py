@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from smddp_tf.keras.data_parallel.same_data import Digests
 from tests.support.distributed_keras import BATCH, Batches, Recording, distributed, model, samples, weights
+from tests.support.early_variables import with_variables
 from tests.support.refused import refused
 from tests.variants import in_full
 
@@ -22,13 +23,18 @@ OTHER = "all ranks must read the same batches in the same order"
 STEPS = 20
 
 
+def light_model() -> keras.Model:
+    """Without metrics: they are nothing that this file looks at."""
+    return with_variables(model("sgd", metrics=()))
+
+
 def test_arrays_that_differ_are_refused(rank, size):
     x, y = samples(40 * size)
     in_a_row = x.copy()
     in_a_row[-7] += rank
     others = [(x[rank::size], y[rank::size]), (np.random.default_rng(rank).permutation(x), y), (in_a_row, y)]
     with distributed():
-        net = model("sgd")
+        net = light_model()
         for mine, labels in others:
             for call in (net.fit, net.evaluate, lambda x, y, **options: net.predict(x, **options)):
                 with pytest.raises(ValueError, match=r"checksum of x.* on rank 1 .*auto_shard_dataset=False"):
@@ -58,7 +64,7 @@ SOURCES = {
 def test_batches_that_differ_are_refused(rank):
     """One model, traced once."""
     with distributed():
-        net = model("sgd")
+        net = light_model()
         for name, source in SOURCES.items():
             refused(name, OTHER, lambda source=source: net.fit(**source(rank), verbose=0))
 
@@ -66,7 +72,7 @@ def test_batches_that_differ_are_refused(rank):
 def test_evaluated_batches_that_differ_are_refused(rank):
     x, y = samples()
     with distributed():
-        net = model("sgd")
+        net = light_model()
         with pytest.raises(ValueError, match=OTHER):
             net.evaluate(batches(rank, STEPS - 1), verbose=0)
         with pytest.raises(ValueError, match=OTHER):
@@ -109,7 +115,7 @@ def test_augmentations_of_each_rank_are_accepted(rank, monkeypatch):
 
     with distributed(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model("sgd").fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH), verbose=0)
+        light_model().fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH), verbose=0)
         Digests._has_warned = False
         unlabelled = WithoutLabels()
         unlabelled.compile("sgd")
@@ -162,7 +168,7 @@ def test_the_order_follows_from_the_random_seed(mpi, kind):
 
     def trained(fits: int) -> Iterator[np.ndarray]:
         """The weights after each of the fits, which begin with the same ones."""
-        net = model("sgd")  # sets the seed
+        net = light_model()  # sets the seed
         for _ in range(fits):
             net.set_weights([np.full_like(value, 0.1) for value in net.get_weights()])
             net.fit(**data, epochs=1, verbose=0)
@@ -237,7 +243,7 @@ def test_clear_session_leaves_the_distribution(rank, mpi):
         for clear in (keras.utils.clear_session, keras.backend.clear_session):
             clear()
             assert keras.distribution.distribution() is distribution
-        net = model("sgd")
+        net = light_model()
         net.fit(x[rank:], y[rank:], batch_size=BATCH, verbose=0)
         keras.distribution.set_distribution(None)
         assert keras.distribution.distribution() is None

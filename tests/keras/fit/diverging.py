@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 
 import smddp_tf.keras as hvk
+from tests.support.early_variables import with_variables
 from tests.support.keras_training import dense_model
 from tests.support.uneven_data import BATCH, data_of
 
@@ -14,7 +15,7 @@ ROWS = 24
 def compiled(optimizer=None, model=None):
     model = model or dense_model()
     model.compile(hvk.DistributedOptimizer(optimizer or keras.optimizers.SGD(0.01)), loss="mse")
-    return model
+    return with_variables(model)
 
 
 def fit(model, rank, *callbacks, epochs=3, data=None, **options):

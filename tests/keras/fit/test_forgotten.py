@@ -13,6 +13,7 @@ import tensorflow as tf
 import smddp_tf
 import smddp_tf.keras as hvk
 from smddp_tf import process_sets
+from tests.support.early_variables import with_variables
 from tests.support.keras_training import dense_model
 from tests.support.uneven_data import BATCH, data_of
 
@@ -36,7 +37,7 @@ def fit(model, rank, *given, rows=2 * BATCH):
 def compiled(optimizer="adam", model=None, **options) -> keras.Model:
     model = model or dense_model()
     model.compile(optimizer, loss="mse", **options)
-    return model
+    return with_variables(model)
 
 
 @pytest.mark.parametrize(

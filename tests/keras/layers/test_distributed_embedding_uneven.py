@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
+from tests.support.early_variables import with_variables
 from tests.support.embedding_models import (
     cut_model,
     data_of,
@@ -73,7 +74,7 @@ def test_steps_per_execution(hvd, rank, size, steps_per_execution):
     model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.2)), "mse", steps_per_execution=steps_per_execution)
     model.fit(*part((x, y), rank, size), batch_size=BATCH, shuffle=False, verbose=0)
     plain.compile(keras.optimizers.SGD(0.2), "mse")
-    plain.fit(x, y, batch_size=BATCH * size, shuffle=False, verbose=0)
+    with_variables(plain).fit(x, y, batch_size=BATCH * size, shuffle=False, verbose=0)
     ours = tables_of(model)
     if rank == 0:
         assert relative_distance(ours, tables_of(plain)) < 1e-6

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
+from tests.support.early_variables import with_variables
 from tests.variants import in_full
 
 pytestmark = pytest.mark.ranks("2")
@@ -63,6 +64,8 @@ def fitted(rank: int, model: keras.Model, partition_state=None, **compiled) -> l
     optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
     model.compile(hvk.DistributedOptimizer(optimizer, partition_state=partition_state), loss="mse", **compiled)
     start = model.get_weights()
+    if partition_state is None:
+        with_variables(model)
     model.fit(*data_of(rank), batch_size=BATCH, shuffle=False, verbose=0)
     assert any(not np.array_equal(one, first) for one, first in zip(model.get_weights(), start)), "nothing was learned"
     return model.get_weights()

@@ -16,6 +16,7 @@ import tensorflow as tf
 import smddp_tf.keras as hvk
 from tests.native_module import core
 from tests.support import uneven_data
+from tests.support.early_variables import with_variables
 from tests.support.embedding_models import cut_model, first_tables, give_first_tables, part, tables_of
 from tests.support.embedding_models import data_of as data_of_tables
 from tests.support.keras_training import (
@@ -92,6 +93,8 @@ def mine(rank: int, size: int, steps: int = STEPS) -> list[np.ndarray]:
 def by_fit(model: keras.Model, x: np.ndarray, y: np.ndarray, **options: Any) -> keras.Model:
     shard = options.pop("shard", None)
     model.compile(hvk.DistributedOptimizer(adamw(), partition_state=shard), loss="mse", **options)
+    if shard is None:
+        with_variables(model)
     model.fit(x, y, batch_size=ROWS_PER_RANK, shuffle=False, verbose=0)
     return model
 

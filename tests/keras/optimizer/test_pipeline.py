@@ -29,8 +29,9 @@ from tests.variants import combined, in_full
 pytestmark = pytest.mark.ranks("1", "2")
 
 
-# The others go through the same step; each is in a loop below. adam_ema: test_ema_in_fit
-IN_FIT = ("adamw_clipnorm", "sgd_accumulation", "sgd_global_clipnorm")
+# The others go through the same step; each is in a loop below. adam_ema: test_ema_in_fit; sgd_accumulation:
+# test_accumulation.py
+IN_FIT = ("adamw_clipnorm", "sgd_global_clipnorm")
 
 
 @pytest.mark.parametrize("name", [*IN_FIT, *in_full(*sorted(OPTIMIZERS.keys() - {"adam_ema", *IN_FIT}))])

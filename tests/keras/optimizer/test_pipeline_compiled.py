@@ -41,7 +41,8 @@ def fit(model, optimizer, x, y, rank, size, **arguments) -> np.ndarray:
     return flat_weights(model)
 
 
-@pytest.mark.parametrize("name", ["adamw_clipnorm", "sgd_accumulation", *in_full("sgd_momentum", "adam")])
+# sgd_accumulation: test_accumulation.py
+@pytest.mark.parametrize("name", ["adamw_clipnorm", *in_full("sgd_accumulation", "sgd_momentum", "adam")])
 def test_fit(hvd, rank, size, mpi, name):
     if size == 4 and name == "sgd_accumulation":
         pytest.skip("nothing that 2 ranks do not show")

@@ -10,6 +10,8 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
+from smddp_tf.keras.roles.wrapping import reduces
+from tests.support.early_variables import with_variables
 from tests.support.keras_training import (
     FEATURES,
     ROWS_PER_RANK,
@@ -127,6 +129,8 @@ def made(kind: str) -> keras.Model:
 
 def train(model, optimizer, x, y, batch: int, epochs: int = 1, **options) -> np.ndarray:
     model.compile(optimizer, loss="mse", **options)
+    if not reduces(optimizer):
+        with_variables(model)
     model.fit(x, y, batch_size=batch, shuffle=False, verbose=0, epochs=epochs)
     return flat_weights(model)
 
@@ -155,7 +159,10 @@ def test_kinds_of_models(hvd, rank, size, mpi, kind):
     check(mpi, weights, one_process(kind, size), 1e-14 if kind == "float64" else 1e-6)
 
 
-@pytest.mark.parametrize("options", [{"steps_per_execution": 4}, {"run_eagerly": True}, {"jit_compile": True}], ids=str)
+# jit_compile: test_pipeline_compiled.py
+@pytest.mark.parametrize(
+    "options", [{"steps_per_execution": 4}, {"run_eagerly": True}, *in_full({"jit_compile": True})], ids=str
+)
 def test_options_of_compile(hvd, rank, size, mpi, options):
     skip_jit("jit_compile" in options, size)
     model, optimizer = made("functional"), hvk.DistributedOptimizer(sgd())
@@ -218,7 +225,7 @@ def trained_gan(x, y, batch, wrap, jit=False) -> np.ndarray:
     return flat_weights(model)
 
 
-@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("jit", [True, *in_full(False)])  # two plans in a graph: test_pipeline.py
 def test_a_gan(hvd, rank, size, mpi, jit):
     skip_jit(jit, size)
     expected = trained_gan(*dense_data(size, STEPS), ROWS_PER_RANK * size, lambda optimizer: optimizer)

@@ -12,6 +12,7 @@ import pytest
 
 from smddp_tf.keras.distribution import DataParallel
 from tests.support.distributed_keras import distributed, weights
+from tests.support.early_variables import with_variables
 from tests.support.keras_training import skip_jit
 from tests.variants import in_full
 
@@ -108,6 +109,8 @@ def trained(make: Callable[[], keras.Model], data: tuple[Any, ...], batch: int =
     """The weights, and all that the user sees."""
     keras.utils.set_random_seed(3)
     model = make()
+    if keras.distribution.distribution() is None:
+        with_variables(model)
     options = {"batch_size": batch, "verbose": 0}
     x, y, *weight = data
     seen = model.fit(
