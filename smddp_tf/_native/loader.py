@@ -44,6 +44,8 @@ def core() -> ModuleType:
         ImportError: the native parts are not built, or MPI cannot be loaded. Says which and what to do.
     """
     if importlib.util.find_spec("smddp_tf._build_info") is None or importlib.util.find_spec("smddp_tf._core") is None:
+        if hidden := installed_elsewhere(sys.path):
+            raise ImportError(hidden_message(hidden))
         raise ImportError(
             not_built_message("The native part of smddp_tf", sys.implementation.cache_tag, install_command())
         )
@@ -176,6 +178,20 @@ def not_built_message(what: str, python: str, command: str) -> str:
     """For a library that is missing."""
     which = f" for this Python ({python})" if python else ""
     return f"{what} is not built{which}. Build it with:\n    {command}"
+
+
+def installed_elsewhere(path: Iterable[str]) -> str:
+    """Returns the first folder of `path` with a built smddp_tf, which this package hides; "" where there is none."""
+    built = (folder for folder in path if Path(folder, "smddp_tf", "_build_info.py").exists())
+    return next((folder for folder in built if Path(folder, "smddp_tf").resolve() != _PACKAGE), "")
+
+
+def hidden_message(folder: str) -> str:
+    """For a checkout that is not built and comes before an installed package: Python looks in the working directory."""
+    return (
+        f"Python imports smddp_tf from {_PACKAGE}, which is not built, and not the one that is installed in {folder}. "
+        "Start the program from another directory."
+    )
 
 
 def no_xla_message(command: str) -> str:
