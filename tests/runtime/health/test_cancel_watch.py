@@ -37,6 +37,9 @@ def slow_memory(tmp_path: Path) -> Path:
     return library
 
 
+@pytest.mark.skip(
+    reason="slows the ops' own memory for results, which is gone (0028); needs another way to hold a kernel"
+)
 def test_a_step_that_fails_while_a_gradient_is_handed_over(slow_memory: Path) -> None:
     env = {"LD_PRELOAD": str(slow_memory), "SMDDP_BUCKET_BYTES": "64MB"}  # both gradients in one bucket
     job = launch([Path(__file__).with_name("cancelled.py")], 2, timeout=60, env=env).check()
