@@ -1,9 +1,10 @@
 """One rank's step fails while a gradient of it is being handed over.
 
-The memory of its result takes a second to come (test_cancelled.py puts a slow madvise in front of the system's); half a
-second after the step began another op of it fails.
+The memory of its result takes a second to come (test_cancel_watch.py puts a slow allocator in front of the system's);
+half a second after the step began another op of it fails.
 """
 
+import ctypes
 import time
 
 import tensorflow as tf
@@ -26,11 +27,12 @@ def step(fail):
     late_fail = tf.ensure_shape(tf.numpy_function(after_a_while, [fail], tf.bool), [])
     with tf.control_dependencies([tf.debugging.Assert(tf.logical_not(late_fail), ["deliberate"])]):
         late = tf.identity(variables[1])
-    gradient = variables[0] * (hvd.rank() + 1.0)
+    gradient = variables[0] * (hvd.rank() + 2.0)  # not 1, by which TensorFlow does not multiply
     reduced = reducer([gradient, late], variables)
     return reduced, gradient  # with another reader, so that the result cannot take its place
 
 
+ctypes.CDLL(None).begin_slow_memory()
 held = step(tf.constant(False))  # the next result needs memory of its own
 try:
     step(tf.constant(hvd.rank() == 0))
