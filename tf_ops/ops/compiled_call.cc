@@ -25,8 +25,7 @@ void ReduceGradients(Session& session, const CompiledCall& call, const std::vect
   if (tensors.size() != call.indices.size()) {
     return done(Status(Reason::kInternal, "Expected one index for each gradient of '" + call.name + "'."));
   }
-  const auto run = std::make_shared<GradientRun>(std::shared_ptr<Session>(std::shared_ptr<void>(), &session), call,
-                                                 /*early=*/true);
+  const auto run = std::make_shared<GradientRun>(session, call, /*early=*/true);
   for (size_t i = 0; i < tensors.size(); ++i) run->Start(i, tensors[i]);
   run->Finish(tensors, std::move(done));
 }
@@ -89,8 +88,8 @@ Status CheckRanks(const Topology& topology, const CompiledCall& call) {
 
 }  // namespace
 
-GradientRun::GradientRun(std::shared_ptr<Session> session, const CompiledCall& call, bool early)
-    : session_(std::move(session)), call_(call), early_(early), run_(NextRun()), missing_(call.indices.size() + 1) {}
+GradientRun::GradientRun(Session& session, const CompiledCall& call, bool early)
+    : session_(session), call_(call), early_(early), run_(NextRun()), missing_(call.indices.size() + 1) {}
 
 void GradientRun::Start(size_t place, const TensorRef& gradient) {
   {
@@ -107,7 +106,6 @@ bool GradientRun::Finish(const std::vector<TensorRef>& gradients, DoneCallback d
   if (!early_) {
     for (const auto& [place, address] : started_) Reduce(place, gradients[place]);
   }
-  session_.reset();
   End(stayed || !early_ ? Status::Ok()
                         : Status(Reason::kInternal,
                                  "XLA has moved gradients of '" + call_.name + "' while they were being reduced."));
@@ -115,8 +113,8 @@ bool GradientRun::Finish(const std::vector<TensorRef>& gradients, DoneCallback d
 }
 
 void GradientRun::Reduce(size_t place, const TensorRef& gradient) {
-  session_->ReducePlanned({call_.plan, call_.indices[place], call_.site, call_.alone, run_}, gradient,
-                          [self = shared_from_this()](const Status& status) { self->End(status); });
+  session_.ReducePlanned({call_.plan, call_.indices[place], call_.site, call_.alone, run_}, gradient,
+                         [self = shared_from_this()](const Status& status) { self->End(status); });
 }
 
 void GradientRun::End(const Status& status) {

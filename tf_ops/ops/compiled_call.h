@@ -39,12 +39,13 @@ CompiledCall ReadCompiledCall(tensorflow::OpKernelConstruction* construction);
 //
 // Threads: Start may be called from several threads, once for each gradient; Finish from any, once, after that. Nothing
 //          waits.
-// Ownership: `call` outlives the run. From Start until `done` is called the memory behind a gradient must live, and
+// Ownership: `call` outlives the run, and `session` the call of Finish. From Start until `done` is called the memory
+// behind a gradient must live, and
 //            nobody else may use it.
 class GradientRun : public std::enable_shared_from_this<GradientRun> {
  public:
   // `early`: gradients are reduced from Start on; else from Finish on, in the order of their starts.
-  GradientRun(std::shared_ptr<Session> session, const CompiledCall& call, bool early);
+  GradientRun(Session& session, const CompiledCall& call, bool early);
 
   // `place` is that in `call.indices`.
   void Start(size_t place, const TensorRef& gradient);
@@ -56,7 +57,7 @@ class GradientRun : public std::enable_shared_from_this<GradientRun> {
   void Reduce(size_t place, const TensorRef& gradient);
   void End(const Status& status);  // of a gradient, or of Finish
 
-  std::shared_ptr<Session> session_;  // until Finish: the engine thread must not be the last to hold it
+  Session& session_;  // until Finish
   const CompiledCall& call_;
   const bool early_;
   const uint64_t run_;

@@ -13,7 +13,11 @@
 namespace smddp::ops::xla_calls {
 namespace {
 
-using RunHandle = std::shared_ptr<GradientRun>;
+// Of one execution; XLA's threads hold it, so the engine thread is not the last to hold the session.
+struct RunHandle {
+  std::shared_ptr<Session> session;
+  std::shared_ptr<GradientRun> run;
+};
 
 std::mutex g_mutex;
 std::deque<Description> g_descriptions;  // a deque: its elements keep their addresses
@@ -85,14 +89,14 @@ Status StartGradient(int64_t number, int64_t place, const Inputs& inputs, const 
   const CompiledCall& call = description->call;
   if (place == kBegin) {
     SMDDP_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, SessionOf(call.process_set));
-    *static_cast<RunHandle**>(outputs[0]) =
-        new RunHandle(std::make_shared<GradientRun>(std::move(session), call, *description->stay));
+    auto run = std::make_shared<GradientRun>(*session, call, *description->stay);
+    *static_cast<RunHandle**>(outputs[0]) = new RunHandle{std::move(session), std::move(run)};
     return Status::Ok();
   }
   TensorRef gradient = description->tensors[place];
   gradient.input = inputs[0];
   gradient.output = outputs[0];
-  (**static_cast<RunHandle* const*>(inputs[1]))->Start(place, gradient);
+  (*static_cast<RunHandle* const*>(inputs[1]))->run->Start(place, gradient);
   return Status::Ok();
 }
 
@@ -101,8 +105,8 @@ void Run(int64_t number, const Inputs& inputs, const Outputs& outputs, DoneCallb
   if (!call.ok()) return done(call.status());
   *static_cast<int32_t*>(outputs.back()) = 0;
   if (call->description->stay != nullptr) {
-    const std::unique_ptr<RunHandle> run(*static_cast<RunHandle* const*>(inputs[call->tensors.size()]));
-    *call->description->stay = (*run)->Finish(call->tensors, std::move(done));
+    const std::unique_ptr<RunHandle> handle(*static_cast<RunHandle* const*>(inputs[call->tensors.size()]));
+    *call->description->stay = handle->run->Finish(call->tensors, std::move(done));
     return;
   }
   Start(std::move(*call), std::move(done));
