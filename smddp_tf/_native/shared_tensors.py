@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import functools
 import os
 import sys
 
@@ -27,14 +25,10 @@ def memory() -> tuple[int, int, int]:
     """
     if not loader.core().switch("SMDDP_SHARED_TENSORS") or "tensorflow" not in sys.modules:
         return _NONE
-    with contextlib.suppress(ImportError, OSError):  # without the ops: said where an operation is used
-        return _registered()
-    return _NONE
-
-
-@functools.cache
-def _registered() -> tuple[int, int, int]:
-    library = ctypes.CDLL(str(loader.op_folder() / _LIBRARY))
+    try:
+        library = ctypes.CDLL(str(loader.op_folder() / _LIBRARY))
+    except (ImportError, OSError):  # without the ops: said where an operation is used
+        return _NONE
     # Only an address space: pages exist, and count for the container, when a tensor is in them.
     capacity = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     data, size = ctypes.c_void_p(), ctypes.c_size_t()
