@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.findings import machine, results_path
 from benchmarks.measure import duration_text
-from benchmarks.peers import CANDIDATES, ROOT
+from benchmarks.ranks import environment_of_ranks
 
 __all__ = ["Figure", "figures"]
 
@@ -91,19 +91,16 @@ def seconds_since_start() -> float:
 
 def time_of(command: list[str]) -> float:
     begin = time.perf_counter()
-    subprocess.run(command, env=_variables(), check=True, timeout=120, capture_output=True)
+    subprocess.run(command, env=environment_of_ranks(), check=True, timeout=120, capture_output=True)
     return time.perf_counter() - begin
 
 
 def first_step_of(command: list[str]) -> float:
     """Seconds of the slowest of the processes that the command runs."""
-    printed = subprocess.run(command, env=_variables(), check=True, timeout=120, capture_output=True, text=True).stdout
+    printed = subprocess.run(
+        command, env=environment_of_ranks(), check=True, timeout=120, capture_output=True, text=True
+    ).stdout
     return max(float(line.split(MARK)[1].split()[0]) for line in printed.splitlines() if MARK in line)
-
-
-def _variables() -> dict[str, str]:
-    ours = CANDIDATES["smddp_tf"].variables
-    return {**os.environ, **ours, "PYTHONPATH": str(ROOT)}
 
 
 def main() -> None:

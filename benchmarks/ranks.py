@@ -22,6 +22,11 @@ def process_bytes(field: str) -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{field}:"))
 
 
+def environment_of_ranks() -> dict[str, str]:
+    """The environment variables of ranks that measure smddp_tf, and of what starts them."""
+    return {**os.environ, **CANDIDATES["smddp_tf"].variables, "PYTHONPATH": str(ROOT)}
+
+
 def answers_of_ranks(
     module: str, ranks: int, seconds: float, *arguments: str, log: IO[bytes] | None = None
 ) -> list[Any]:
@@ -37,10 +42,9 @@ def answers_of_ranks(
     """
     ours = CANDIDATES["smddp_tf"]
     launcher = [part.format(ranks=ranks, bin=ours.python.parent) for part in ours.launcher]
-    variables = {**os.environ, **ours.variables, "PYTHONPATH": str(ROOT)}
     with tempfile.TemporaryDirectory(prefix="smddp_bench_") as folder:
         command = [*launcher, str(ours.python), "-m", module, *(part.format(folder=folder) for part in arguments)]
-        subprocess.run(command, env=variables, stdout=log, stderr=log, timeout=seconds, check=True)
+        subprocess.run(command, env=environment_of_ranks(), stdout=log, stderr=log, timeout=seconds, check=True)
         files = [Path(folder) / f"{rank}.json" for rank in range(ranks)]
         return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 

@@ -11,7 +11,14 @@ import torch.distributed as dist
 from benchmarks.backends import Prepared
 from benchmarks.cases import Case, input_values, wrong_elements
 
-__all__ = ["Gloo"]
+__all__ = ["Gloo", "join"]
+
+
+def join(rank: int, ranks: int) -> None:
+    """Makes the default process group of the job's ranks."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    store = f"file://{os.environ['SMDDP_BENCH_STORE']}"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
 
 
 class Gloo:
@@ -19,9 +26,7 @@ class Gloo:
 
     def __init__(self, rank: int, ranks: int) -> None:
         self._rank, self._ranks = rank, ranks
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        store = f"file://{os.environ['SMDDP_BENCH_STORE']}"
-        dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
+        join(rank, ranks)
 
     def about(self) -> dict[str, Any]:
         return {"torch": torch.__version__}

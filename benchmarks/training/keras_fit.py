@@ -99,20 +99,17 @@ def _clock() -> Any:
 class Optimizer(Plain):
     """`hvd.DistributedOptimizer` of smddp_tf."""
 
-    def _start(self) -> None:
-        import smddp_tf as hvd
+    library = "smddp_tf"
 
-        hvd.init()
+    def _start(self) -> None:
+        self._hvd = importlib.import_module(self.library)
+        self._hvd.init()
 
     def _wrapped(self, optimizer: Any) -> Any:
-        import smddp_tf as hvd
-
-        return hvd.DistributedOptimizer(optimizer)
+        return self._hvd.DistributedOptimizer(optimizer)
 
     def close(self) -> None:
-        import smddp_tf as hvd
-
-        hvd.shutdown()
+        self._hvd.shutdown()
 
 
 class Compiled(Optimizer):
@@ -136,23 +133,10 @@ class Distribution(Plain):
         return np.concatenate(x), np.concatenate(y)
 
 
-class HorovodFit(Plain):
-    """Horovod's `DistributedOptimizer`, in Keras 2."""
+class HorovodFit(Optimizer):
+    """Horovod's, in Keras 2."""
 
-    def _start(self) -> None:
-        import horovod.tensorflow.keras as hvd
-
-        hvd.init()
-
-    def _wrapped(self, optimizer: Any) -> Any:
-        import horovod.tensorflow.keras as hvd
-
-        return hvd.DistributedOptimizer(optimizer)
-
-    def close(self) -> None:
-        import horovod.tensorflow.keras as hvd
-
-        hvd.shutdown()
+    library = "horovod.tensorflow.keras"
 
 
 class Jax(Plain):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from benchmarks.backends import gloo
 from benchmarks.training.common import LEARNING_RATE, MOMENTUM, WARM_STEPS
 from benchmarks.training.models import (
     BLOCKS,
@@ -36,9 +36,7 @@ class TorchDdp:
         torch.set_num_threads(1)
         torch.set_num_interop_threads(1)
         if ranks > 1:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-            store = f"file://{os.environ['SMDDP_BENCH_STORE']}"
-            dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
+            gloo.join(rank, ranks)
 
     def about(self) -> dict[str, Any]:
         return {"torch": torch.__version__}
