@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 from smddp_tf.gradients.reducer import GradientReducer
-from tests.native_module import core
 from tests.reasons import BEFORE_INIT, raises
 from tests.support.compiled_functions import compiled
+from tests.support.overlapping import check_early_bucket_is_done_first
 
 pytestmark = pytest.mark.ranks("2")
 
@@ -56,20 +56,10 @@ def test_a_bucket_is_reduced_before_a_late_gradient_is_ready(hvd, rank, size):
         slow = tf.fill([8], tf.cast(rank + after_a_while(x), tf.float64))
         return reducer([slow, tf.range(1 << 18, dtype=tf.float32) * x + rank], [late, early])
 
-    step(tf.constant(1.0))
-    core().trace_start()
-    reduced_late, reduced_early = step(tf.constant(1.0))
-    events = core().trace_stop()
-
-    def at(what: str, index: int) -> int:
-        [moment] = [event["time_ns"] for event in events if (event["what"], event["index"]) == (what, index)]
-        return moment
-
     mean = (size - 1) / 2
-    np.testing.assert_allclose(reduced_late, np.full(8, mean))
-    np.testing.assert_allclose(reduced_early, np.arange(1 << 18) + mean)
-    # In the first step too the early one was ready first, so its bucket is now number 0.
-    assert at("tensor_ready", 1) < at("bucket_done", 0) < at("tensor_ready", 0) < at("bucket_done", 1)
+    check_early_bucket_is_done_first(
+        lambda: step(tf.constant(1.0)), late=np.full(8, mean), early=np.arange(1 << 18) + mean
+    )
 
 
 def straight(reduce, xs):

@@ -21,6 +21,16 @@ class NotedBus : public ControlBus {
   int64_t last_worked_ns() const override { return 0; }
   void Post(int to, std::string message) override { posted.emplace_back(to, std::move(message)); }
   void Run(RunningTask task) override { tasks.Add(std::move(task)); }
+  // Takes the only message there is, which goes to `to`.
+  template <class Sent>
+  Sent Take(int to) {
+    Sent sent;
+    REQUIRE(posted.size() == 1);
+    CHECK(posted[0].first == to);
+    REQUIRE(Decode(posted[0].second, &sent));
+    posted.clear();
+    return sent;
+  }
 
   std::vector<std::pair<int, std::string>> posted;
   RunningTasks tasks;

@@ -26,12 +26,8 @@ struct Rank {
   }
   // What it has told rank 0, once.
   Announcement Announced() {
-    Announcement announcement;
-    REQUIRE(bus.posted.size() == 1);
-    CHECK(bus.posted[0].first == 0);
-    REQUIRE(Decode(bus.posted[0].second, &announcement));
+    const auto announcement = bus.Take<Announcement>(/*to=*/0);
     CHECK(announcement.kind == RequestKind::kDevices);
-    bus.posted.clear();
     name = announcement.name;
     return announcement;
   }

@@ -18,13 +18,9 @@ struct Rank : VerdictReader {
   void Begin(const std::vector<DeviceMethod>& methods) { agreement->Begin(*alone.context, &groups, methods); }
   // What a rank other than 0 has said since, once.
   MethodRound Said() {
-    Announcement announcement;
-    REQUIRE(bus.posted.size() == 1);
-    CHECK(bus.posted[0].first == 0);
-    REQUIRE(Decode(bus.posted[0].second, &announcement));
+    const auto announcement = bus.Take<Announcement>(/*to=*/0);
     CHECK(announcement.kind == RequestKind::kDevices);
     CHECK(announcement.name == MethodAgreement::kName);
-    bus.posted.clear();
     MethodRound round;
     REQUIRE(Decode(announcement.data, &round));
     return round;
