@@ -25,7 +25,6 @@ FABRIC = "SMDDP_FABRIC"
 RENDEZVOUS_PORT = "29500"  # the default port of programs that use MASTER_ADDR without MASTER_PORT
 _RESOURCES = "resourceconfig.json"
 _OWN = "sagemaker_"
-_ENABLED = "sagemaker_distributed_dataparallel_enabled"
 _OPTIONS = "sagemaker_distributed_dataparallel_custom_mpi_options"
 _MPI_OPTIONS = "sagemaker_mpi_custom_mpi_options"  # of distribution={"mpi": ...}
 _PER_HOST = "sagemaker_mpi_num_of_processes_per_host"
@@ -145,13 +144,8 @@ def read_training(environment: Mapping[str, str], config: Path = CONFIG) -> Trai
     environment = {**_variables_of_files(config), **environment}
     hyperparameters = _json(environment, "SM_HPS", config / "hyperparameters.json")
     parameters = {name: value for name, value in hyperparameters.items() if name.startswith(_OWN)}
-    parameters.update(_json(environment, "SM_TRAINING_ENV").get("additional_framework_parameters") or {})
     parameters.update(_json(environment, "SM_FRAMEWORK_PARAMS"))
     parameters = {name: _decoded(value) for name, value in parameters.items()}
-    for source in (_json(environment, "SM_DISTRIBUTION"), _decoded(hyperparameters.get("distribution"))):
-        if isinstance(source, dict) and ("smdistributed" in source or "mpi" in source):
-            parameters.update(parameters_of_distribution(source))
-            hyperparameters = {name: value for name, value in hyperparameters.items() if name != "distribution"}
     hosts = _hosts(environment, parameters, config)
     current = environment["SM_CURRENT_HOST"]
     if current not in hosts:
@@ -168,35 +162,6 @@ def read_training(environment: Mapping[str, str], config: Path = CONFIG) -> Trai
         ),
         arguments=_arguments(environment, hyperparameters),
     )
-
-
-def parameters_of_distribution(distribution: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the parameters that the estimator makes of its `distribution` argument.
-
-    Args:
-        distribution: `{"smdistributed": {"dataparallel": {"enabled": True, "custom_mpi_options": "..."}}}`, or
-            `{"mpi": {"enabled": True, ...}}`.
-
-    Raises:
-        LaunchError: the strategy is another one, or there are several.
-    """
-    if isinstance(options := distribution.get("mpi"), Mapping):
-        names = {"custom_mpi_options": _MPI_OPTIONS, "processes_per_host": _PER_HOST}
-        return {names[name]: value for name, value in options.items() if name in names}
-    strategies = distribution.get("smdistributed")
-    if not isinstance(strategies, Mapping) or set(strategies) - {"instance_groups"} != {"dataparallel"}:
-        raise LaunchError(
-            'Expected distribution={"smdistributed": {"dataparallel": {"enabled": True}}}. '
-            f"Received: {json.dumps(distribution)}."
-        )
-    options = strategies["dataparallel"]
-    parameters = {_ENABLED: bool(options.get("enabled", False)), _OPTIONS: options.get("custom_mpi_options", "")}
-    groups = distribution.get("instance_groups") or strategies.get("instance_groups")
-    if groups:
-        parameters["sagemaker_distribution_instance_groups"] = list(groups)
-    if "processes_per_host" in options:
-        parameters[_PER_HOST] = options["processes_per_host"]
-    return parameters
 
 
 def flags_of(hyperparameters: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,6 @@ from smddp_tf.run.launch.job import Outcome
 from smddp_tf.run.launch.sagemaker import (
     Training,
     flags_of,
-    parameters_of_distribution,
     read_training,
     variables_of_ranks,
 )
@@ -114,12 +113,10 @@ def test_one_host_without_the_toolkit(dry_run: DryRun) -> None:
     assert dry_run("train.py", "--own", "1", env=ONE_HOST)[-3:] == ["train.py", "--own", "1"]
 
 
-@pytest.mark.parametrize("place", ["SM_FRAMEWORK_PARAMS", "SM_HPS", "SM_DISTRIBUTION"])
+@pytest.mark.parametrize("place", ["SM_FRAMEWORK_PARAMS", "SM_HPS"])
 def test_options_of_the_distribution(dry_run: DryRun, place: str) -> None:
     options = "-x FOO='two words' --mca btl_tcp_if_include lo"
-    own = {MPI: options, "sagemaker_mpi_num_of_processes_per_host": 3}
-    of_sdk = {"mpi": {"enabled": True, "custom_mpi_options": options, "processes_per_host": 3}}
-    given = json.dumps(of_sdk if place == "SM_DISTRIBUTION" else own)
+    given = json.dumps({MPI: options, "sagemaker_mpi_num_of_processes_per_host": 3})
     line = dry_run(env={**ONE_HOST, "SM_HPS": "{}", place: given})
     assert "FOO=two words" in values_of(line, "-x")
     assert values_of(line, "-np") == ["3"]
@@ -144,17 +141,6 @@ def test_the_toolkits_own_flags_win() -> None:
     assert read_training({**ONE_HOST, "SM_USER_ARGS": '["--a", "", "1"]'}).arguments == ("--a", "1")
     with pytest.raises(LaunchError, match="SM_USER_ARGS must be a JSON list"):
         read_training({**ONE_HOST, "SM_USER_ARGS": "{}"})
-
-
-def test_distribution_of_the_estimator() -> None:
-    distribution = {"smdistributed": {"dataparallel": {"enabled": True, "custom_mpi_options": "-verbose"}}}
-    for place in ({"SM_DISTRIBUTION": json.dumps(distribution)},
-                  {"SM_HPS": json.dumps({"distribution": json.dumps(distribution), "a": 1})}):  # fmt: skip
-        training = read_training({"SM_HOSTS": '["a"]', "SM_CURRENT_HOST": "a", **place})
-        assert training.custom_mpi_options == "-verbose"
-        assert "--distribution" not in training.arguments
-    with pytest.raises(LaunchError, match="dataparallel"):
-        parameters_of_distribution({"smdistributed": {"modelparallel": {}}})
 
 
 def test_files_of_the_container(tmp_path) -> None:
