@@ -112,7 +112,7 @@ class ComputeClient:
 
         def has_all() -> bool:
             registered: dict[Any, Any] = self._registry.copy()
-            return sum(key[:2] == mine for key in registered) >= registered["workers"]
+            return bool(sum(key[:2] == mine for key in registered) >= registered["workers"])
 
         self._wait(has_all, f"Dispatcher {dispatcher_id} did not get all its workers", timeout)
 
