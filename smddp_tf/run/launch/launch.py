@@ -48,18 +48,6 @@ def launch(settings: Settings, command: Sequence[str], payload: bytes = b"") -> 
     if not names_agent(settings.mpi_args, environment):
         check_hosts(settings.remote_hosts)
     line, choice = line_of(settings, environment)
-    return run_line(settings, line, choice, command, environment, payload)
-
-
-def run_line(
-    settings: Settings,
-    line: MpirunCommand,
-    choice: Choice,
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    payload: bytes = b"",
-) -> Outcome:
-    """Runs a job with an existing mpirun line. Its ranks must get the supervisor's variables from `environment`."""
     if settings.reports:
         say(started(settings))
     if settings.verbose:
