@@ -110,12 +110,9 @@ def write(stream: int, text: str) -> None:
     file = sys.stderr if stream else sys.stdout
     if file is None:  # it was closed before the start
         return
+    encoding = file.encoding or "utf-8"
     try:
-        try:
-            file.write(text)
-        except UnicodeEncodeError:
-            encoding = file.encoding or "ascii"
-            file.write(text.encode(encoding, "replace").decode(encoding))
+        file.write(text.encode(encoding, "replace").decode(encoding))  # characters that it lacks become question marks
         file.flush()
     except (OSError, ValueError) as error:
         _give_up(stream, file)
