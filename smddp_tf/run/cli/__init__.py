@@ -26,11 +26,10 @@ from smddp_tf.run.launch.function import payload_of, results_of
 from smddp_tf.run.launch.settings import (
     UNBUFFERED,
     Settings,
-    absolute,
     check_elastic,
     commits_at,
     hosts_and_ranks,
-    start_timeout_of,
+    settings_of,
     words,
 )
 from smddp_tf.run.output.console import say
@@ -211,23 +210,14 @@ def _fabric(fabric: str | None, tcp: bool | None) -> str:
 
 
 def _settings(options: Mapping[str, Any], hosts: Any, ranks: int) -> Settings:
-    interfaces = options["network_interfaces"] or ()
-    return Settings(
-        ranks=ranks,
-        hosts=hosts,
+    return settings_of(
+        options,
+        hosts,
+        ranks,
         variables={**UNBUFFERED, **alias_variables(_families(options)), **_variables(options)},
-        network_interfaces=tuple(interfaces.split(",") if isinstance(interfaces, str) else interfaces),
-        mpi_args=words(options["mpi_args"]),
         binding=words(options["binding_args"]),
         fabric=_fabric(options["fabric"], options["tcp"]),
-        ssh_port=options["ssh_port"],
-        ssh_identity_file=absolute(options["ssh_identity_file"]),
-        start_timeout=start_timeout_of(options["start_timeout"], os.environ),
-        output_filename=absolute(options["output_filename"]),
-        prefix_timestamp=bool(options["prefix_timestamp"]),
-        verbose=int(options["verbose"] or 0),
         reports=not options["quiet"],
-        mpirun=options["mpirun"],
     )
 
 

@@ -94,7 +94,7 @@ def run(
         LaunchError: the job cannot be started, or a rank ended without a result.
         Exception: what `func` raised on the rank that failed first; its `__cause__` shows that rank's traceback.
     """
-    del reset_limit, cooldown_range, disable_cache, use_mpi
+    options = dict(locals())
     from smddp_tf.run.launch import settings
 
     if use_gloo:
@@ -106,19 +106,8 @@ def run(
     )  # fmt: skip
     placed = settings.hosts_and_ranks(ranks, hosts, hostfile, slots, os.environ if hosts or hostfile else {})
     assert placed is not None
-    interfaces = network_interfaces or network_interface or ()
-    job = settings.Settings(
-        ranks=placed[1],
-        hosts=placed[0],
-        variables=settings.UNBUFFERED,
-        network_interfaces=tuple(interfaces.split(",") if isinstance(interfaces, str) else interfaces),
-        mpi_args=settings.words(mpi_args),
-        ssh_port=ssh_port,
-        ssh_identity_file=settings.absolute(ssh_identity_file),
-        start_timeout=settings.start_timeout_of(start_timeout, os.environ),
-        output_filename=settings.absolute(output_filename),
-        verbose=int(verbose or 0),
-    )
+    options["network_interfaces"] = network_interfaces or network_interface
+    job = settings.settings_of(options, *placed, variables=settings.UNBUFFERED)
     return results_of(job, payload_of(func, args, kwargs or {}), executable or sys.executable)
 
 
