@@ -105,7 +105,7 @@ class ControlServer:
         self._selector.register(pipe, selectors.EVENT_READ, kind)
 
     def frames(self, timeout: float) -> Iterator[Frame]:
-        """Yields what has arrived; waits at most `timeout` seconds for the first. CLOSED is the last one of a peer."""
+        """Yields what has arrived; waits at most `timeout` seconds for the first."""
         self._close_pending()
         for key, _ in self._selector.select(timeout):
             if key.data is None:
@@ -159,9 +159,8 @@ class ControlServer:
     def _read(self, peer: _Peer) -> Iterator[Frame]:
         if peer.link.fileno() < 0:  # closed since it was found to be readable
             return
-        is_pending = peer.number in self._pending
         try:
-            chunk = peer.link.recv(_PENDING_BYTES if is_pending else 1 << 18)
+            chunk = peer.link.recv(_PENDING_BYTES if peer.number in self._pending else 1 << 18)
             for kind, body in peer.channel.feed(chunk):
                 if peer.number in self._peers:
                     yield Frame(peer.number, kind, body)
@@ -174,5 +173,3 @@ class ControlServer:
             chunk = b""
         if not chunk:
             self._drop(peer)
-            if not is_pending:
-                yield Frame(peer.number, Kind.CLOSED, b"")
