@@ -193,7 +193,7 @@ def _sets(words: Sequence[str], option: str) -> bool:
 
 def sets_parameter(words: Sequence[str], name: str) -> bool:
     """True when the user's words set the parameter, or its opposite: _include and _exclude exclude each other."""
-    names = {name, name.replace("_include", "_exclude"), name.replace("_exclude", "_include"), _PRTE.get(name, name)}
+    names = {*_with_opposite(name), _PRTE.get(name, name)}
     pairs = zip(words, words[1:])
     return any(word.lstrip("-") in ("mca", "prtemca", "pmixmca", "gmca") and next_ in names for word, next_ in pairs)
 
@@ -207,8 +207,10 @@ def names_agent(words: Sequence[str], environment: Mapping[str, str]) -> bool:
 
 
 def _is_set(environment: Mapping[str, str], name: str) -> bool:
-    """True when the user has set the parameter by a variable."""
-    if f"OMPI_MCA_{name}" in environment or f"PRTE_MCA_{_PRTE.get(name, name)}" in environment:
-        return True
-    other = name.replace("_include", "_exclude") if "_include" in name else name.replace("_exclude", "_include")
-    return other != name and f"OMPI_MCA_{other}" in environment
+    """True when the user has set the parameter, or its opposite, by a variable."""
+    variables = {f"OMPI_MCA_{one}" for one in _with_opposite(name)} | {f"PRTE_MCA_{_PRTE.get(name, name)}"}
+    return not variables.isdisjoint(environment)
+
+
+def _with_opposite(name: str) -> set[str]:
+    return {name, name.replace("_include", "_exclude"), name.replace("_exclude", "_include")}

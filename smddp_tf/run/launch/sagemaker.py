@@ -49,10 +49,6 @@ class Training:
     arguments: tuple[str, ...] = ()
 
     @property
-    def leader(self) -> str:
-        return self.hosts[0]
-
-    @property
     def custom_words(self) -> list[str]:
         """The custom MPI options, split as a shell does.
 
@@ -113,7 +109,7 @@ def variables_of_ranks(environment: Mapping[str, str]) -> dict[str, str]:
     if not inside_training(environment):
         return {}
     training = read_training(environment)
-    rendezvous = dict(zip(RENDEZVOUS, (training.leader, RENDEZVOUS_PORT)))
+    rendezvous = dict(zip(RENDEZVOUS, (training.hosts[0], RENDEZVOUS_PORT)))
     exported = _exported(training.custom_words)
     return {
         **{name: value for name, value in rendezvous.items() if name not in environment},

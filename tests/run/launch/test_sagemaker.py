@@ -155,7 +155,6 @@ def test_files_of_the_container(tmp_path) -> None:
     (tmp_path / "resourceconfig.json").write_text(json.dumps(resources))
     training = read_training({"SM_NUM_GPUS": "8"}, tmp_path)
     assert training == Training(("b", "c"), 4, program="go.py", arguments=("--lr", "0.5"))
-    assert training.leader == "b"
 
 
 def test_where_it_is_told_from_other_machines(tmp_path, monkeypatch) -> None:
