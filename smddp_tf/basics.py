@@ -91,8 +91,8 @@ def init(
             loader.defined_ops()
     _communicator = comm if address else None
     uncaught.watch()
-    atexit.unregister(_leave)
-    atexit.register(_leave)
+    atexit.unregister(_end_session)
+    atexit.register(_end_session, at_exit=True)
     try:
         _check_not_apart(comm)
         sets.add_sets(first_sets, at_start=True)
@@ -115,12 +115,8 @@ def shutdown() -> None:
     _communicator = None
 
 
-def _leave() -> None:
-    """`shutdown` at the end of the program: waits, as MPI does, until the other ranks have left or one is lost."""
-    _end_session(at_exit=True)
-
-
 def _end_session(at_exit: bool) -> None:
+    """At the end of the program it waits, as MPI does, until the other ranks have left or one is lost."""
     try:
         recording.stop()
         if is_initialized():
