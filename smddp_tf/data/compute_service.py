@@ -18,8 +18,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +27,7 @@ import tensorflow as tf
 
 from smddp_tf import basics
 from smddp_tf.data.service_registry import ComputeClient, my_address
+from smddp_tf.monitor.lines import replacing
 
 __all__ = ["TfDataServiceConfig", "compute_worker_fn", "send_to_data_service", "tf_data_service"]
 
@@ -88,15 +87,8 @@ class TfDataServiceConfig:
 
     def write(self, filename: str | Path) -> None:
         """Writes a file that only the user may read. It appears complete or not at all."""
-        path = Path(filename)
-        handle, unfinished = tempfile.mkstemp(prefix=path.name + ".", dir=path.parent)  # mode 0600
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(self.to_dict(), file)
-            os.replace(unfinished, path)
-        except BaseException:
-            os.unlink(unfinished)
-            raise
+        with replacing(Path(filename), "w") as file:
+            json.dump(self.to_dict(), file)
 
     @staticmethod
     def read(

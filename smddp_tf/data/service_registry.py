@@ -126,14 +126,11 @@ class ComputeClient:
         A host that is silent may be busy, or the network down for a while: then it is asked again.
         """
         over = False
-        while not over:
-            time.sleep(_LONG_PAUSE_SECONDS)
-            try:
-                over = self._answer(lambda: self._registry.get("over", False))
-            except TimeoutError:
-                pass
-            except (EOFError, ConnectionError):
-                over = True
+        with contextlib.suppress(EOFError, ConnectionError):
+            while not over:
+                time.sleep(_LONG_PAUSE_SECONDS)
+                with contextlib.suppress(TimeoutError):
+                    over = self._answer(lambda: self._registry.get("over"))
 
     def _checked(self, kind: str, dispatcher: int) -> tuple[str, int]:
         """The key of an entry for a dispatcher."""

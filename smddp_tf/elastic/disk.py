@@ -251,10 +251,8 @@ class _Digesting:
 
 
 def _remove(folder: int, name: str) -> None:
-    try:
+    with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=folder)
-    except FileNotFoundError:
-        pass
 
 
 def _opened(folder: int, name: str) -> BufferedReader:
