@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -127,6 +126,8 @@ def payload_of(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
 
 def _not_picklable(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
     """Which arguments, and which variables that the function's own code refers to, cannot be pickled."""
+    import inspect  # not at the top: every rank's supervisor imports this module, with its package
+
     import cloudpickle
 
     function = inspect.unwrap(func)
