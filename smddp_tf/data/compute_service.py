@@ -180,17 +180,17 @@ def send_to_data_service(
         )
     # Our server must live as long as the dataset does, which is not known: as long as the process.
     address = _of_process.enter_context(tf_data_service(compute_config, rank))
-    trainers = 0
-    if round_robin:
-        assert size is not None
-        trainers = len(range(rank % compute_config.dispatchers, size, compute_config.dispatchers))
+    turns = {}
+    if round_robin and size:
+        turn, dispatcher = divmod(rank, compute_config.dispatchers)
+        trainers = len(range(dispatcher, size, compute_config.dispatchers))
+        turns = {"consumer_index": turn, "num_consumers": trainers}
     return dataset.apply(
         tf.data.experimental.service.distribute(
             processing_mode=processing_mode,
             service=address,
             job_name="job" if reuse_dataset else None,
-            consumer_index=rank // compute_config.dispatchers if round_robin else None,
-            num_consumers=trainers if round_robin else None,
+            **turns,
         )
     )
 
