@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -59,7 +60,7 @@ def launch(settings: Settings, command: Sequence[str], payload: bytes = b"") -> 
     rendezvous = _rendezvous(settings.hosts_of_ranks[0], addresses[0])
     greets = {**environment, **settings.variables}.get("TF_CPP_MIN_LOG_LEVEL", "") == "0"  # TensorFlow, when imported
     new = [name for name in rendezvous if name not in environment and name not in line.environment]
-    with ControlServer(addresses, settings.ranks) as server, Output(
+    with contextlib.closing(ControlServer(addresses, settings.ranks)) as server, Output(
         settings.ranks, settings.output_filename, settings.prefix_timestamp, greets
     ) as output:  # fmt: skip
         exported = [] if local_only or line.forwards_all else [*_KEYS, *(word for name in new for word in ("-x", name))]

@@ -38,7 +38,7 @@ class _Peer:
 
 
 class ControlServer:
-    """Accepts the connections of the ranks and yields their messages. For one thread; a context manager.
+    """Accepts the connections of the ranks and yields their messages. For one thread. It ends with `close`.
 
     A connection is pending until the other side has proved that it knows the job's key. Pending connections are closed
     after 10 s, and the oldest ones when there are more than 64 besides one for each rank. Only `send`
@@ -75,12 +75,6 @@ class ControlServer:
         self._pending: dict[int, _Peer] = {}  # the oldest first
         self._most_pending = ranks + _MORE_PENDING
         self._next = 0
-
-    def __enter__(self) -> ControlServer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Closes all connections. Ranks that still run then end."""
