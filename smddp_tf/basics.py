@@ -33,13 +33,12 @@ __all__ = [
     "stop_timeline",
 ]  # fmt: skip
 
-# The user's communicator: MPI keeps only a handle, so it must not be collected while the session runs.
-_communicator: Any = None
 # Whether `init(process_sets="dynamic")` was called in this process: as in Horovod it holds for later calls too.
 _dynamic = False
 # For programs that use `horovod.tensorflow.mpi_ops._basics`.
 _get_process_set_ids_and_ranks = sets.get_process_set_ids_and_ranks
-# The arguments of `init`, for `restart`; None before it has succeeded.
+# The arguments of `init`, for `restart`; None before it has succeeded. MPI keeps only a handle of a communicator, which
+# must not be collected while the session runs.
 _began_with: tuple[Any, Any] | None = None
 
 
@@ -70,7 +69,7 @@ def init(
         LaunchError: processes that were started together, for example by torchrun, would train apart.
         EngineError: the ranks did not find each other, for example within `SMDDP_START_TIMEOUT`.
     """
-    global _communicator, _began_with
+    global _began_with
     if children.leave_parents_job(os.environ):
         comm = process_sets = None
     began_with = (comm, process_sets)
@@ -89,7 +88,6 @@ def init(
     if "tensorflow" in sys.modules:
         with contextlib.suppress(ImportError):  # raised again where an operation is used
             loader.defined_ops()
-    _communicator = comm if address else None
     uncaught.watch()
     atexit.unregister(_end_session)
     atexit.register(_end_session, at_exit=True)
@@ -109,10 +107,8 @@ def shutdown() -> None:
 
     Unfinished operations end with an error on every rank.
     """
-    global _communicator
     _end_session(at_exit=False)
     sets.forget_all()
-    _communicator = None
 
 
 def _end_session(at_exit: bool) -> None:
