@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from smddp_tf.exceptions import LaunchError
 from smddp_tf.run.launch.rank_states import RankStates
@@ -288,8 +289,6 @@ def _signal_group(process: subprocess.Popen[bytes], sign: int) -> None:
 
 
 def _is_supervisor(process_id: int) -> bool:
-    try:
-        with open(f"/proc/{process_id}/cmdline", "rb") as file:
-            return b"smddp_tf.run" in file.read()
-    except OSError:
-        return False
+    with contextlib.suppress(OSError):
+        return b"smddp_tf.run" in Path(f"/proc/{process_id}/cmdline").read_bytes()
+    return False

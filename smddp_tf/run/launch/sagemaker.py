@@ -229,9 +229,6 @@ def _json(environment: Mapping[str, str], name: str, file: Path | None = None) -
 
 def _decoded(value: Any) -> Any:
     """Decodes a hyperparameter, which may be JSON in a string; a string that is not JSON is returned unchanged."""
-    if isinstance(value, str):
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
+    with contextlib.suppress(ValueError):
+        return json.loads(value) if isinstance(value, str) else value
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -133,7 +134,6 @@ def _give_up(stream: int, file: TextIO) -> None:
 
 
 def _is_terminal(stream: int) -> bool:
-    try:
+    with contextlib.suppress(AttributeError, ValueError):  # it was closed
         return (sys.stderr if stream else sys.stdout).isatty()
-    except (AttributeError, ValueError):  # it was closed
-        return False
+    return False
