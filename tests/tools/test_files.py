@@ -18,7 +18,6 @@ WRITERS = {
     "smddp_tf/insight/report.py": "monitor.lines import opened",
     "smddp_tf/keras/saving/atomic_files.py": "O_NOFOLLOW",
     "smddp_tf/monitor/lines.py": "O_NOFOLLOW",
-    "smddp_tf/run/launch/sagemaker.py": "/opt/ml/output/failure",  # in a container of SageMaker
     "smddp_tf/run/launch/job.py": "os.pipe()",  # the job's standard input
     "smddp_tf/run/output/output.py": "O_NOFOLLOW",
 }

@@ -102,12 +102,11 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
         command = [sys.executable, "-m", *command]
     explicit = any(options[name] is not None for name in ("doctor", "num_proc", "hosts", "hostfile"))
     if not explicit:
-        if find_placement(os.environ) is None and sagemaker.inside_training(os.environ):
-            sys.exit(_sagemaker(options, command))
         _need(command)
         if find_placement(os.environ) is not None:
             os.environ.update({**sagemaker.variables_of_ranks(os.environ), **_variables(options)})
             run_in_process(command, _families(options))
+        sagemaker.refuse_without_toolkit(os.environ)
     if not options["doctor"]:
         _need(command)
     environment = without_rank_variables(os.environ)
@@ -253,24 +252,3 @@ def _run(options: Mapping[str, Any], settings: Settings, command: Sequence[str])
 
     policy = Policy(least, commits_at(options["commit_dir"]), options["reset_limit"])
     return run_elastic(settings, policy, lambda of_start: launch.launch(of_start, command), say).code
-
-
-def _sagemaker(options: Mapping[str, Any], command: Sequence[str]) -> int:
-    """The exit code of a SageMaker job of one host. The reason of a failure is left where SageMaker looks for it."""
-    from smddp_tf.run.launch import launch
-
-    try:
-        job = sagemaker.read_training(os.environ)
-        command = as_program(job.command(command))
-        settings = _settings(options, (Host("localhost", job.per_host),), job.per_host)
-        settings = dataclasses.replace(settings, mpi_args=(*job.custom_words, *settings.mpi_args))
-        if options["dry_run"]:
-            return _launch(options, settings, command, without_rank_variables(os.environ))
-        outcome = launch.launch(settings, command)
-    except LaunchError as error:
-        sagemaker.tell_failure(str(error))
-        raise
-    if outcome.code:
-        report = outcome.report or f"The job ended with exit code {outcome.code}."
-        sagemaker.tell_failure(f"{outcome.end.raised or report.splitlines()[-1]}\n{report}")
-    return outcome.code
