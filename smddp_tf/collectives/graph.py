@@ -48,6 +48,11 @@ def no_autograph(function: Function) -> Function:
     return shown
 
 
+def collective(function: Function) -> Function:
+    """A collective of the API: excluded from AutoGraph, and run in the scope of its argument `process_set`."""
+    return no_autograph(process_sets.scoped(function))
+
+
 def tensor_name(kind: str, name: str | None) -> str:
     """Returns the name by which the ranks match one operation.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf.gradients.local_sources import replaced
+from smddp_tf.collectives.sparse import replaced
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.roles.optimizers import innermost, iterations_of, stays_local
 

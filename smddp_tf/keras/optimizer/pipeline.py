@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf.gradients.local_sources import replaced
+from smddp_tf.collectives.sparse import replaced
 from smddp_tf.keras.optimizer import same_batches
 from smddp_tf.keras.optimizer.accumulation import KerasWindow
 from smddp_tf.keras.optimizer.optimizer_reducer import UpdateContext, When
