@@ -16,8 +16,7 @@ import tensorflow as tf
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank
 from smddp_tf.collectives import ops
-from smddp_tf.collectives.objects import allgather_object
-from smddp_tf.collectives.rank_facts import numbers_of_ranks
+from smddp_tf.collectives.rank_facts import numbers_of_ranks, objects_of_ranks
 from smddp_tf.collectives.reduce_op import Sum
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.roles.step_hooks import hooks_of
@@ -106,7 +105,7 @@ def check_same_on_all_ranks(values: Mapping[str, np.ndarray], needed_by: str) ->
     checksums = numbers_of_ranks([checksum], f"{needed_by} (which metrics)")
     if (checksums == checksums[0]).all():
         return
-    names_of_rank = allgather_object(names, name=of_thread(f"{needed_by} (metrics that differ)"))
+    names_of_rank = objects_of_ranks(names, f"{needed_by} (metrics that differ)")
     other = next(i for i, theirs in enumerate(names_of_rank) if theirs != names_of_rank[0])
     raise ValueError(
         f"{needed_by} needs the same metrics on all ranks. "
@@ -158,7 +157,7 @@ def take_over_ranks(metrics: Sequence[Any], states: Sequence[np.ndarray], name: 
         sums = reduce_packed([state for number in additive for state in parts[number]], Sum, name)
         restore([metrics[number] for number in additive], sums)
     if merged:
-        of_ranks = allgather_object([parts[number] for number in merged], name=of_thread(f"{name}, merge_state"))
+        of_ranks = objects_of_ranks([parts[number] for number in merged], f"{name}, merge_state")
         for index, number in enumerate(merged):
             _merge(metrics[number], [of_rank[index] for of_rank in of_ranks])
 

@@ -6,9 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank, size
-from smddp_tf.collectives.functions import allgather_object
+from smddp_tf.collectives.rank_facts import objects_of_ranks
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
 from smddp_tf.keras.roles.current_distribution import alone
@@ -128,10 +127,8 @@ class _RestoredOnAllRanks(keras.callbacks.Callback):
         error, epoch = None, None
         if rank() == 0:
             error, epoch = self._restore(logs)
-        of_ranks = allgather_object(
-            (error and f"{type(error).__name__}: {error}", epoch, self.model.built),
-            name=of_thread("on_rank_zero (restored)"),
-        )
+        mine = (error and f"{type(error).__name__}: {error}", epoch, self.model.built)
+        of_ranks = objects_of_ranks(mine, "on_rank_zero (restored)")
         text, epoch, _ = of_ranks[0]
         if error is not None:
             raise error

@@ -11,9 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import basics
-from smddp_tf._native.threads import of_thread
-from smddp_tf._warn import warn
-from smddp_tf.collectives.objects import allgather_object
+from smddp_tf.collectives.rank_facts import objects_of_ranks, warn_on_rank_zero
 from smddp_tf.data.tf_datasets import global_seed
 from smddp_tf.keras._backend import keras
 
@@ -135,10 +133,10 @@ def _agree_on_seed() -> None:
     if basics.size() == 1:
         return
     own, drawn = global_seed(), random.SystemRandom().getrandbits(31)
-    exchanged = allgather_object((own, drawn), name=of_thread("keras.distribution.initialize (random seed)"))
+    exchanged = objects_of_ranks((own, drawn), "keras.distribution.initialize (random seed)")
     of_ranks = [seed for seed, _ in exchanged]
-    if any(seed != of_ranks[0] for seed in of_ranks) and basics.rank() == 0:
-        warn(
+    if any(seed != of_ranks[0] for seed in of_ranks):
+        warn_on_rank_zero(
             "The ranks have set different random seeds; all go on with rank 0's, because new variables and the order "
             f"of the data must be equal on all ranks. Received: {of_ranks}, by rank."
         )

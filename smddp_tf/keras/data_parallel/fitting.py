@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from smddp_tf._warn import warn
-from smddp_tf.basics import rank
+from smddp_tf.collectives.rank_facts import warn_on_rank_zero
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.best_model_checkpoint import BestModelCheckpoint
 from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
@@ -38,11 +37,10 @@ def build_by_tracing(model: keras.Model, dataset: tf.data.Dataset) -> None:
     try:
         tf.function(convert(model.train_step), autograph=False).get_concrete_function(dataset.element_spec)
     except Exception as error:
-        if rank() == 0:
-            warn(
-                "The model could not be built before its first step, which therefore computes with each rank's own "
-                f"weights. Build the model before `fit`. Received: {type(error).__name__}: {error}"
-            )
+        warn_on_rank_zero(
+            "The model could not be built before its first step, which therefore computes with each rank's own "
+            f"weights. Build the model before `fit`. Received: {type(error).__name__}: {error}"
+        )
 
 
 def writing_on_rank_zero(callbacks: list[keras.callbacks.Callback]) -> list[keras.callbacks.Callback]:

@@ -12,9 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import is_initialized, rank, size
-from smddp_tf.collectives.functions import allgather_object
+from smddp_tf.collectives.rank_facts import objects_of_ranks
 from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.data.tf_datasets import without_autotune
 from smddp_tf.keras._backend import keras
@@ -240,9 +239,8 @@ class UnevenEpochs:
     def _look_for_end(self, valid_before: float) -> None:
         count = float(active_ranks.process_wide().count)
         if self._mode == ERROR and 0 < count < size():
-            name = of_thread("model.fit (batches by rank)")
             skipped = int(active_ranks.process_wide().flag.numpy() > 0.5)  # this step, where this rank had data
-            counts = allgather_object(int(self._hooks.active_steps) + skipped, name=name)
+            counts = objects_of_ranks(int(self._hooks.active_steps) + skipped, "model.fit (batches by rank)")
             raise ValueError(uneven_message(listed([f"{steps} batches" for steps in counts])))
         if count >= self._plan.needed:
             return

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from smddp_tf._warn import warn
-from smddp_tf.basics import rank
 from smddp_tf.collectives.functions import broadcast_variables
+from smddp_tf.collectives.rank_facts import warn_on_rank_zero
 from smddp_tf.keras.fit import start_check
 from smddp_tf.keras.roles.local_variables import local_of
 
@@ -31,13 +30,12 @@ def take_rates(model: Any, of_ranks: np.ndarray[Any, Any], when: str) -> bool:
     """
     if (of_ranks == of_ranks[0]).all():
         return False
-    if rank() == 0:
-        warn(
-            f"The ranks {when} an epoch with different learning rates; all go on with rank 0's. "
-            f"Received: {of_ranks.tolist()}, by rank. Give all ranks the same callbacks, and put "
-            "hvd.callbacks.MetricAverageCallback() before those that read metrics, such as ReduceLROnPlateau, so "
-            "that they decide the same everywhere.",
-        )
+    warn_on_rank_zero(
+        f"The ranks {when} an epoch with different learning rates; all go on with rank 0's. "
+        f"Received: {of_ranks.tolist()}, by rank. Give all ranks the same callbacks, and put "
+        "hvd.callbacks.MetricAverageCallback() before those that read metrics, such as ReduceLROnPlateau, so "
+        "that they decide the same everywhere.",
+    )
     for optimizer, rate in zip(_optimizers(model), of_ranks[0]):
         optimizer.learning_rate = rate
     return True
@@ -46,8 +44,7 @@ def take_rates(model: Any, of_ranks: np.ndarray[Any, Any], when: str) -> bool:
 def take_weights(model: Any, warning: str) -> None:
     """Gives all ranks rank 0's weights and optimizer state, with a warning, where they differ; all call it together."""
     if start_check.first_difference(model) is not None:
-        if rank() == 0:
-            warn(warning)
+        warn_on_rank_zero(warning)
         own = {id(variable) for variable in local_of(model)}
         shared = {id(v): v for v in (*model.weights, *start_check.compared(model))}
         broadcast_variables([v for key, v in shared.items() if key not in own], root_rank=0)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import size
-from smddp_tf.collectives.objects import allgather_object
-from smddp_tf.collectives.rank_facts import facts_of_ranks
+from smddp_tf.collectives.rank_facts import facts_of_ranks, objects_of_ranks
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.fit.epoch_data import EpochData, zeros_of
 from smddp_tf.keras.fit.guard import compare_evaluated
@@ -62,7 +60,7 @@ def evaluate(model: keras.Model, x: Any = None, y: Any = None, *, return_dict: b
     try:
         logs, samples, data = _evaluate_part(model, x, y, options)
     except Exception as error:
-        allgather_object({"error": f"{type(error).__name__}: {error}"}, name=of_thread(_WHICH))
+        objects_of_ranks({"error": f"{type(error).__name__}: {error}"}, _WHICH)
         raise
     _check_same_metrics(model, logs)
     compare_evaluated(model, data)

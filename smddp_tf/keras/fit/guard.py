@@ -15,9 +15,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from smddp_tf._native.threads import of_thread
-from smddp_tf.collectives.objects import allgather_object
-from smddp_tf.collectives.rank_facts import facts_of_ranks, numbers_of_ranks
+from smddp_tf.collectives.rank_facts import facts_of_ranks, numbers_of_ranks, objects_of_ranks
 from smddp_tf.data.first_epoch import FirstEpoch
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.uneven_batches import JOIN
@@ -118,7 +116,7 @@ class Guard:
         if not self._agreed:
             self._agreed = True
             text = "".join(traceback.format_exception_only(type(error), error)).strip()
-            allgather_object({"error": text}, name=of_thread(_BEGINS))
+            objects_of_ranks({"error": text}, _BEGINS)
 
     @staticmethod
     def _check_equal(of_ranks: Sequence[dict[str, Any]], fact: str, what: str) -> None:

@@ -10,12 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from smddp_tf._native.threads import of_thread
-from smddp_tf._warn import warn
-from smddp_tf.basics import rank
 from smddp_tf.collectives import functions
 from smddp_tf.collectives.layouts import layout_of
-from smddp_tf.collectives.rank_facts import numbers_of_ranks
+from smddp_tf.collectives.rank_facts import numbers_of_ranks, objects_of_ranks, warn_on_rank_zero
 from smddp_tf.keras.roles.local_variables import local_of
 from smddp_tf.keras.roles.optimizers import being_accumulated, stays_local
 
@@ -39,7 +36,7 @@ def first_difference(model: tf.keras.Model) -> Any:
     if (digests == digests[0]).all():
         return None
     named = [variable.path for variable in variables], mine
-    of_ranks = functions.allgather_object(named, name=of_thread(f"{_NAME} (which differs)"))
+    of_ranks = objects_of_ranks(named, f"{_NAME} (which differs)")
     other, index = functions.first_difference([checksums for _, checksums in of_ranks])
     return max(of_ranks[0][0], of_ranks[other][0], key=len)[index], other
 
@@ -76,13 +73,12 @@ def warn_if_different(model: tf.keras.Model) -> None:
     if difference is None or model in _warned:
         return
     _warned.add(model)
-    if rank() == 0:
-        path, other = difference
-        warn(
-            "The ranks do not train the same model: they began with different weights, and averaging gradients keeps "
-            f"them apart. The first variable that differs is '{path}', between rank 0 and rank {other}. Pass "
-            "hvd.callbacks.BroadcastGlobalVariablesCallback(0) to `fit`, or call hvd.broadcast_variables before."
-        )
+    path, other = difference
+    warn_on_rank_zero(
+        "The ranks do not train the same model: they began with different weights, and averaging gradients keeps "
+        f"them apart. The first variable that differs is '{path}', between rank 0 and rank {other}. Pass "
+        "hvd.callbacks.BroadcastGlobalVariablesCallback(0) to `fit`, or call hvd.broadcast_variables before."
+    )
 
 
 def _checksum(variable: tf.Variable | tf.keras.Variable) -> Any:

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from smddp_tf._warn import warn
-from smddp_tf.basics import rank, size
-from smddp_tf.collectives.rank_facts import numbers_of_ranks
+from smddp_tf.basics import size
+from smddp_tf.collectives.rank_facts import numbers_of_ranks, warn_on_rank_zero
 from smddp_tf.keras.roles import running
 
 # A few values of a few gradients do: one gradient alone may not depend on the data (the bias under a linear loss).
@@ -72,12 +71,11 @@ def warn_if_same() -> None:
     if (of_ranks != of_ranks[0]).any() or of_ranks[0] == 0 or fingerprint.has_warned:
         return
     fingerprint.has_warned = True
-    if rank() == 0:
-        warn(
-            "All ranks seem to train on the same batches: their gradients were equal, bit for bit, through an epoch. "
-            f"Then {size()} ranks do the work of one. Give each rank its part of the data, for example "
-            "model.fit(smddp_tf.data.shard(dataset).batch(...)).",
-        )
+    warn_on_rank_zero(
+        "All ranks seem to train on the same batches: their gradients were equal, bit for bit, through an epoch. "
+        f"Then {size()} ranks do the work of one. Give each rank its part of the data, for example "
+        "model.fit(smddp_tf.data.shard(dataset).batch(...)).",
+    )
 
 
 def _sample_bits(tensor: tf.Tensor) -> tf.Tensor:
