@@ -58,7 +58,7 @@ def replace(patch: Patch, make: Callable[[Any], Any], of: type | None = None) ->
         RuntimeError: Keras has changed, and the patch is needed. Where it is not, that is a warning.
     """
     try:
-        owners = list(patch.owners()) if of is None else [definer(of, patch.attribute)]
+        owners = patch.found_owners() if of is None else [definer(of, patch.attribute)]
         found = [(owner, _plain(patch, owner)) for owner in owners]
         differences = [_difference(patch, owner, plain) for owner, plain in found] or ["no class has it"]
     except _NOT_FOUND as problem:
@@ -117,7 +117,7 @@ def take_over_fit(around: Callable[..., Any]) -> None:
         RuntimeError: This Keras has no such function.
     """
     try:
-        trainer: Any = next(iter(FIT.owners()))
+        trainer: Any = FIT.found_owners()[0]
         function: Any = _function_of_keras(trainer, "fit")
         difference = _difference(FIT, trainer, function)
     except _NOT_FOUND as problem:
