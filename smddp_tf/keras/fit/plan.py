@@ -127,15 +127,11 @@ def init_iterator(plain: Callable[..., None], self: Any, *args: Any, **kwargs: A
         self: the iterator.
         args, kwargs: the arguments of the constructor.
     """
-    awaiting = [plan for plan in running.here.plans[-1:] if plan.awaits_iterator]
-    epochs = 0
-    for plan in awaiting:
-        plan.awaits_iterator, epochs = False, plan.epochs_ahead
-    part = make_iterator(plain, self, epochs, *args, **kwargs)
-    source = next((plan.arguments.get("x") for plan in awaiting), None)
-    data = EpochData(self, part, source, has_rows=epochs == 0)
-    for plan in awaiting:
-        plan.take_data(data)
+    awaiting = (each for each in running.here.plans[-1:] if each.awaits_iterator)
+    plan = next(awaiting, TrainerPlan(None, {}))  # of a validation, or of Keras's own `evaluate`, nothing is planned
+    plan.awaits_iterator = False
+    part = make_iterator(plain, self, plan.epochs_ahead, *args, **kwargs)
+    plan.take_data(EpochData(self, part, plan.arguments.get("x"), has_rows=plan.epochs_ahead == 0))
 
 
 def one_progress_bar(arguments: dict[str, Any]) -> None:
