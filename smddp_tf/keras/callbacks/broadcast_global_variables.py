@@ -18,8 +18,7 @@ from smddp_tf.collectives.root_ranks import checked_root
 from smddp_tf.collectives.tensor_types import AnyOptimizer, AnyVariable
 from smddp_tf.keras._backend import build_optimizer, keras, optimizer_variables
 from smddp_tf.keras.adapted_layers import share_adapted
-from smddp_tf.keras.roles.local_variables import slots_of
-from smddp_tf.keras.roles.optimizers import being_accumulated, innermost, iterations_of
+from smddp_tf.keras.roles.optimizers import being_accumulated, innermost, iterations_of, slots_of
 
 _NAME = "BroadcastGlobalVariablesCallback"
 

@@ -11,7 +11,7 @@ from smddp_tf.collectives.rank_facts import objects_of_ranks
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
 from smddp_tf.keras.roles.current_distribution import alone
-from smddp_tf.keras.roles.local_variables import local_of
+from smddp_tf.keras.roles.optimizers import local_of
 from smddp_tf.keras.saving.sharded_variables import refuse_sharded_variables, together
 
 _ALONE, _TOGETHER = "_smddp_alone", "_smddp_together"  # attributes of hooks that were replaced
