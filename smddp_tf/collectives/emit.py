@@ -96,7 +96,7 @@ def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: ReduceS
     `reduction` and `key` are what the plan was registered with; the op keeps the first for its own gradient. `name` is
     for messages only.
     """
-    return _planned(loader.op_library().smddp_reduce_gradient, tensor, plan, index, reduction, key, name)
+    return _planned("reduce_gradient", tensor, plan, index, reduction, key, name)
 
 
 def set_plan(op: tf.Operation, plan: int, index: int, key: str) -> None:
@@ -109,9 +109,8 @@ def reduce_part(
     tensor: tf.Tensor, plan: int, index: int, reduction: ReduceSpec, key: str, name: str, parts: int
 ) -> tf.Tensor:
     """Emits one SmddpReducePart, by a plan of kind "reduce_parts". The result is this rank's shard, flat and padded."""
-    emit = loader.op_library().smddp_reduce_part
     where = {"parts": parts, "place": _shard_index(parts), "shape": [part_length(tensor.shape.num_elements(), parts)]}
-    return _planned(emit, tensor, plan, index, reduction, key, name, **where)
+    return _planned("reduce_part", tensor, plan, index, reduction, key, name, **where)
 
 
 def part_length(elements: int, parts: int) -> int:
@@ -123,9 +122,8 @@ def gather_part(
     tensor: tf.Tensor, plan: int, index: int, shape: Sequence[int], key: str, name: str, parts: int
 ) -> tf.Tensor:
     """Emits one SmddpGatherPart, by a plan of kind "gather_parts". The result is the full tensor, of `shape`."""
-    emit = loader.op_library().smddp_gather_part
     where = {"parts": parts, "place": _shard_index(parts), "shape": shape}
-    return _planned(emit, tensor, plan, index, ReduceSpec(Sum), key, name, **where)
+    return _planned("gather_part", tensor, plan, index, ReduceSpec(Sum), key, name, **where)
 
 
 def _shard_index(parts: int) -> int:
@@ -134,9 +132,9 @@ def _shard_index(parts: int) -> int:
 
 
 def _planned(
-    emit: Any, tensor: tf.Tensor, plan: int, index: int, reduction: ReduceSpec, key: str, name: str, **more: Any
+    kind: str, tensor: tf.Tensor, plan: int, index: int, reduction: ReduceSpec, key: str, name: str, **more: Any
 ) -> tf.Tensor:
-    where = {"plan": plan, "index": index, "plan_key": key}
+    emit, where = getattr(loader.op_library(), f"smddp_{kind}"), {"plan": plan, "index": index, "plan_key": key}
     output = emit(gradient=tensor, **_addressed(name), **where, **_attributes_of(reduction), **more)
     return graph.run_independently([output])[0]
 

@@ -12,20 +12,16 @@ import tensorflow as tf
 from smddp_tf import process_sets
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
-from smddp_tf.collectives import emit, graph
+from smddp_tf.collectives import emit, graph, objects
 from smddp_tf.collectives.layouts import identity, layout_of
-from smddp_tf.collectives.objects import allgather_object, broadcast_object, broadcast_object_fn
+from smddp_tf.collectives.objects import allgather_object as allgather_object
+from smddp_tf.collectives.objects import broadcast_object as broadcast_object
+from smddp_tf.collectives.objects import broadcast_object_fn as broadcast_object_fn
 from smddp_tf.exceptions import reason_of
 from smddp_tf.process_sets import ProcessSet, global_process_set
 
-__all__ = [
-    "allgather_object",
-    "broadcast_",
-    "broadcast_global_variables",
-    "broadcast_object",
-    "broadcast_object_fn",
-    "broadcast_variables",
-]
+__all__ = ["broadcast_", "broadcast_global_variables", "broadcast_variables"]
+__all__ += objects.__all__
 
 # By id. `fit` asks whether a model's weights have been broadcast, and so whether it is meant for all ranks.
 _broadcast: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()

@@ -86,17 +86,6 @@ def distribute_tensor(tensor: object, layout: keras.distribution.TensorLayout) -
     return tensor
 
 
-def distribute_variable(value: object, layout: keras.distribution.TensorLayout) -> Any:
-    """As `distribute_tensor`."""
-    return distribute_tensor(value, layout)
-
-
-def distribute_data_input(per_process_batch: object, layout: Any, batch_dim_name: str) -> Any:
-    """The batch as it is: this rank's rows of the global batch."""
-    del batch_dim_name
-    return distribute_tensor(per_process_batch, layout)
-
-
 def _to_backend_mesh(device_mesh: keras.distribution.DeviceMesh) -> Any:
     return device_mesh
 
