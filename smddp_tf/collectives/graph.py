@@ -87,6 +87,12 @@ def count() -> int:
     return _count
 
 
+def reductions() -> int:
+    """Returns the number of reductions in this session so far: buckets of plans, and requests by name."""
+    stats = loader.core().stats()
+    return int(stats["planned_buckets"] + stats["named_requests"])
+
+
 def run_independently(outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Returns `outputs`, and lets the op behind them run as soon as its inputs are there. It still always runs.
 

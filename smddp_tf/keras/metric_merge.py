@@ -51,9 +51,13 @@ def means_by_samples(
         samples: this rank's weight: by `VALIDATION` for entries with this prefix, by "" for the others.
         name: of the reduction.
     """
-    kinds = [VALIDATION if key.startswith(VALIDATION) and VALIDATION in samples else "" for key in entries]
-    means = weighted_means(list(entries.values()), [samples[kind] for kind in kinds], name)
-    return {key: number_or_array(mean) for key, mean in zip(entries, means)}
+    if not entries:
+        return {}
+    counts = [samples[VALIDATION if key.startswith(VALIDATION) and VALIDATION in samples else ""] for key in entries]
+    # The values of a rank without samples may be NaN.
+    weighted = [array * count if count else np.zeros_like(array) for array, count in zip(entries.values(), counts)]
+    *totals, sums = reduce_packed([*weighted, np.array(counts)], Sum, name)
+    return {key: number_or_array(total / max(count, 1.0)) for key, total, count in zip(entries, totals, sums)}
 
 
 def merged(
@@ -68,9 +72,8 @@ def merged(
         name: of the exchanges.
         takes_over: whether the model's metrics get the merged states; else they keep this rank's.
     """
-    results: dict[str, Any] = {
-        **means_by_samples(entries, {kind: seen.samples for kind, seen in passes.items()}, f"{name} (means)")
-    }
+    samples = {kind: seen.samples for kind, seen in passes.items()}
+    results: dict[str, Any] = dict(means_by_samples(entries, samples, f"{name} (means)"))
     metrics = exact_metrics(model)
     own = states_of(metrics)
     try:
@@ -213,22 +216,6 @@ def reduce_packed(arrays: Sequence[np.ndarray], op: int, name: str) -> list[np.n
     reduced = ops.allreduce(tf.constant(flat), op=op, name=of_thread(name)).numpy()
     pieces = np.split(reduced, np.cumsum([np.size(array) for array in arrays])[:-1])
     return [piece.reshape(np.shape(array)) for piece, array in zip(pieces, arrays)]
-
-
-def weighted_means(arrays: Sequence[np.ndarray], samples: Sequence[float], name: str) -> list[np.ndarray]:
-    """Returns means over all ranks, weighted by samples.
-
-    Args:
-        arrays: as for `reduce_packed`.
-        samples: for each array, this rank's number of samples.
-        name: of the reduction.
-    """
-    if not arrays:
-        return []
-    # The values of a rank without samples may be NaN.
-    weighted = [array * count if count else np.zeros_like(array) for array, count in zip(arrays, samples)]
-    *totals, counts = reduce_packed([*weighted, np.array(samples)], Sum, name)
-    return [total / max(count, 1.0) for total, count in zip(totals, counts)]
 
 
 def number_or_array(value: np.ndarray) -> float | np.ndarray:

@@ -95,7 +95,7 @@ class Guard:
         self._check_equal(of_ranks, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
         self._check_equal(of_ranks, "mode", "the same UnevenBatchesCallback, or none,")
         name_learning_rate(self._plan.callbacks, self._facts.write_rate)
-        self._stopping.agree(facts["stopping"] for facts in of_ranks)
+        self._stopping.asks = any(facts["stopping"] for facts in of_ranks)
         if all(facts["supply"].steps_per_epoch is None for facts in of_ranks):
             data.epochs.begin_fit(of_ranks[0]["data"])
         if self._plan.distribution is not None:

@@ -24,8 +24,8 @@ class Stopping:
         callbacks: this rank's callbacks.
 
     Attributes:
-        asks: whether there is an allreduce after each batch, and not at the end of epochs only. Before `agree`,
-            whether this rank needs one.
+        asks: whether there is an allreduce after each batch, and not at the end of epochs only: whether this rank needs
+            one, until `Guard.agree` has asked all.
     """
 
     def __init__(self, model: keras.Model, callbacks: Iterable[Any]) -> None:
@@ -34,14 +34,6 @@ class Stopping:
         self._preempting = [callback for callback in callbacks if hasattr(callback, "preempted")]
         self.asks = any(map(_may_stop, callbacks))
         self._is_requested = False
-
-    def agree(self, of_ranks: Iterable[bool]) -> None:
-        """Sets `asks` on all ranks if one rank needs it.
-
-        Args:
-            of_ranks: `asks` of each rank.
-        """
-        self.asks = any(of_ranks)
 
     def end_batch(self) -> None:
         """Sets `stop_training` if all ranks stop after this batch. All ranks must call it after each batch."""
