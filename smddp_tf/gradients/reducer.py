@@ -55,7 +55,7 @@ class GradientReducer:
         repeated_rows: bool, keeps rows of the same index apart, as one process that has the rows of all ranks. They are
             gathered, also for XLA, where all ranks must have equally many. Defaults to `False`.
         parts: int. If more than 1, and in plain graphs, each rank gets only its shard of each sum: a flat tensor, one
-            of `parts` of equal length, padded with zeros (`smddp_tf.keras.sharding.flat_part`). Elsewhere it gets the
+            of `parts` of equal length, padded with zeros (`smddp_tf.keras.sharding.shards`). Elsewhere it gets the
             full sum, as with 1, the default.
 
     Raises:

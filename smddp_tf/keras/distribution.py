@@ -45,7 +45,7 @@ if keras.config.backend() == "tensorflow":
     from smddp_tf.keras.optimizer.auto_wrap import wrap_at_first_step
     from smddp_tf.keras.optimizer.loss_scaling import reduce_before_finite_check
     from smddp_tf.keras.roles import current_distribution, global_means
-    from smddp_tf.keras.sharding.degrees import degree_of
+    from smddp_tf.keras.sharding.shards import degree_of
 
     needs_keras_3("smddp_tf.keras.distribution")
     patches.replace(patch_table.BACKEND_FUNCTIONS, lambda _: distribution_lib)

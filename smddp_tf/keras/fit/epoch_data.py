@@ -22,7 +22,7 @@ from smddp_tf.keras.data_parallel.global_batches import Part
 from smddp_tf.keras.data_parallel.same_data import Digests
 from smddp_tf.keras.fit.uneven import StepsPlan, Supply, listed, uneven_message
 from smddp_tf.keras.roles import active_ranks, input_waits
-from smddp_tf.keras.roles.step_hooks import StepHooks
+from smddp_tf.keras.roles.step_hooks import hooks_of
 
 _ATTRIBUTE = "smddp_data"  # of Keras's iterators; Keras keeps that of the validation in `fit`, and reads it again
 
@@ -167,10 +167,8 @@ class UnevenEpochs:
         end_step: what is called after each of its calls.
     """
 
-    def __init__(
-        self, model: keras.Model, data: EpochData, supply: Supply, steps: StepsPlan, mode: str, hooks: StepHooks
-    ) -> None:
-        self._model, self._data, self._hooks = model, data, hooks
+    def __init__(self, model: keras.Model, data: EpochData, supply: Supply, steps: StepsPlan, mode: str) -> None:
+        self._model, self._data, self._hooks = model, data, hooks_of(model, "train")
         self._supply, self._plan, self._mode = supply, steps, mode
         self._over, self._calls = False, 0
         self._active_steps_of_iterator = 0.0

@@ -103,7 +103,7 @@ class Guard:
         steps = plan_for(self._plan.mode, [facts["supply"] for facts in of_ranks])
         self._install_steps(steps)
         if steps is not None:
-            uneven = UnevenEpochs(self.model, data, supply, steps, self._plan.mode, hooks_of(self.model, "train"))
+            uneven = UnevenEpochs(self.model, data, supply, steps, self._plan.mode)
             data.uneven = uneven
             uneven.begin()
             if self._votes_alone():
