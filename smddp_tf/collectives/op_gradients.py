@@ -16,8 +16,12 @@ from smddp_tf.collectives import emit, graph, run_time_values, sparse, xla
 from smddp_tf.collectives.reduce_op import Adasum, Average, ReduceSpec, Sum
 
 
-@tf.RegisterGradient("SmddpAllreduce")
-@process_sets.scoped_as_op
+def _gradient_of(op_type: str) -> Callable[[Callable[..., Any]], Any]:
+    """Registers the gradient of an op, which runs in the scope of the op's process set."""
+    return lambda gradient: tf.RegisterGradient(op_type)(process_sets.scoped_as_op(gradient))
+
+
+@_gradient_of("SmddpAllreduce")
 def _allreduce_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]:
     """Reduces the gradients as the forward op does: a scaled sum is linear and symmetric in the ranks.
 
@@ -26,21 +30,18 @@ def _allreduce_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]
     return _reduce_present(grads, _reduction_of_gradient(op), _name_of_gradient(op))
 
 
-@tf.RegisterGradient("SmddpReduceGradient")
-@process_sets.scoped_as_op
+@_gradient_of("SmddpReduceGradient")
 def _reduce_gradient_gradient(op: tf.Operation, grad: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | None:
     return _reduce_present([grad], _reduction_of_gradient(op), _name_of_gradient(op))[0]
 
 
-@tf.RegisterGradient("SmddpBroadcast")
-@process_sets.scoped_as_op
+@_gradient_of("SmddpBroadcast")
 def _broadcast_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]:
     """Returns the mean over the ranks on the root, whose value all ranks used; zero elsewhere."""
     return _on_root(_reduce_present(grads, ReduceSpec(Average), _name_of_gradient(op)), op)
 
 
-@tf.RegisterGradient("SmddpAllgather")
-@process_sets.scoped_as_op
+@_gradient_of("SmddpAllgather")
 def _allgather_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]:
     """Returns the mean over the ranks of the rows that this rank contributed."""
     name = _name_of_gradient(op)
@@ -54,16 +55,14 @@ def _allgather_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]
     ]
 
 
-@tf.RegisterGradient("SmddpAlltoall")
-@process_sets.scoped_as_op
+@_gradient_of("SmddpAlltoall")
 def _alltoall_gradient(op: tf.Operation, grad: tf.Tensor | tf.IndexedSlices, _: object) -> list[tf.Tensor | None]:
     """Every row of the gradient is sent back to the rank of the row."""
     returned, _ = emit.alltoall_tensor(tf.convert_to_tensor(grad), op.outputs[1], _name_of_gradient(op))
     return [tf.ensure_shape(returned, op.inputs[0].shape), None]
 
 
-@tf.RegisterGradient("SmddpReducescatter")
-@process_sets.scoped_as_op
+@_gradient_of("SmddpReducescatter")
 def _reducescatter_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]:
     """Gathers the rows of all ranks' gradients, scaled as the tensor was; of a sum also by the number of ranks."""
     reduction = emit.reduction_of(op)
@@ -76,8 +75,7 @@ def _reducescatter_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | N
     return [None if rows is None else tf.ensure_shape(rows, x.shape) for rows, x in zip(gathered, op.inputs)]
 
 
-@tf.RegisterGradient(xla.OP_TYPE)
-@process_sets.scoped_as_op
+@_gradient_of(xla.OP_TYPE)
 def _compiled_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]:
     """Equals the gradient of the op of that kind for plain graphs. Inputs that only keep the order have none."""
     kind, name = op.get_attr("kind").decode(), _name_of_gradient(op)

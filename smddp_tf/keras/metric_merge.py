@@ -6,6 +6,7 @@ computes from all data. Losses of global batches are combined before, by `global
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -152,17 +153,17 @@ def take_over_ranks(metrics: Sequence[Any], states: Sequence[np.ndarray], name: 
         states: this rank's, from `states_of`.
         name: of the exchange.
     """
-    starts = np.cumsum([0, *(len(metric.variables) for metric in metrics)])
-    parts = [list(states[begin:end]) for begin, end in zip(starts, starts[1:])]
-    additive = [number for number, metric in enumerate(metrics) if _is_additive(metric)]
-    merged = [number for number in range(len(metrics)) if number not in additive]
+    rest = iter(states)
+    pairs = [(metric, list(itertools.islice(rest, len(metric.variables)))) for metric in metrics]
+    additive = [pair for pair in pairs if _is_additive(pair[0])]
+    merged = [pair for pair in pairs if not _is_additive(pair[0])]
     if additive:
-        sums = reduce_packed([state for number in additive for state in parts[number]], Sum, name)
-        restore([metrics[number] for number in additive], sums)
+        sums = reduce_packed([state for _, own in additive for state in own], Sum, name)
+        restore([metric for metric, _ in additive], sums)
     if merged:
-        of_ranks = objects_of_ranks([parts[number] for number in merged], f"{name}, merge_state")
-        for index, number in enumerate(merged):
-            _merge(metrics[number], [of_rank[index] for of_rank in of_ranks])
+        of_ranks = objects_of_ranks([own for _, own in merged], f"{name}, merge_state")
+        for (metric, _), *of_metric in zip(merged, *of_ranks):
+            _merge(metric, of_metric)
 
 
 def _merge(metric: keras.metrics.Metric, of_ranks: Sequence[Sequence[np.ndarray]]) -> None:

@@ -151,14 +151,8 @@ SEED_OWNER = Patch(
 )
 
 
-def _older(
-    name: str,
-    form: str,
-    owners: Callable[[], list[type]] | None = None,
-    parameters: tuple[str, ...] = ("self",),
-    kind: str = "function",
-) -> Patch:
-    return Patch(name, _OLDER, f"`{form}` does not work", False, owners, parameters, kind=kind)
+def _older(name: str, form: str, **more: Any) -> Patch:
+    return Patch(name, _OLDER, f"`{form}` does not work", False, **more)
 
 
 def _with_variables() -> list[type]:
@@ -166,12 +160,16 @@ def _with_variables() -> list[type]:
 
 
 _OF_OPTIMIZER = "keras.optimizers.Optimizer"
-CALLABLE_VARIABLES = _older(f"{_OF_OPTIMIZER}.variables", "optimizer.variables()", _with_variables, kind="property")
-LR_ARGUMENT = _older(f"{_OF_OPTIMIZER}.__init__", "Adam(lr=0.1)", _inits_with_rate, ("self", _RATE))
+CALLABLE_VARIABLES = _older(
+    f"{_OF_OPTIMIZER}.variables", "optimizer.variables()", owners=_with_variables, kind="property"
+)
+LR_ARGUMENT = _older(f"{_OF_OPTIMIZER}.__init__", "Adam(lr=0.1)", owners=_inits_with_rate, parameters=("self", _RATE))
 READS_LR = _older(f"{_OF_OPTIMIZER}.__getattr__", "optimizer.lr", kind="any")
 WRITES_LR = _older(f"{_OF_OPTIMIZER}.__setattr__", "optimizer.lr = 0.1", parameters=())
 COMPILE = _older(
-    "keras.Model.compile", "compile(experimental_run_tf_function=...)", lambda: [definer(_keras().Model, "compile")]
+    "keras.Model.compile",
+    "compile(experimental_run_tf_function=...)",
+    owners=lambda: [definer(_keras().Model, "compile")],
 )
 _DISTRIBUTION = "`import smddp_tf.keras.distribution` makes keras.distribution work on the TensorFlow backend"
 BACKEND_FUNCTIONS = Patch(
