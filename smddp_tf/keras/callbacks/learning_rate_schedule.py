@@ -103,9 +103,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         self._is_stepped = False
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        if self.current_epoch < self.start_epoch:
-            return
-        if self.end_epoch is not None and self.current_epoch >= self.end_epoch:
+        has_ended = self.end_epoch is not None and self.current_epoch >= self.end_epoch
+        if has_ended or self.current_epoch < self.start_epoch:
             return
         if not self.staircase:
             self._set_rate(self.current_epoch + batch / self.steps_per_epoch)

@@ -151,13 +151,11 @@ class Guard:
 
     def intercept_function(self) -> None:
         """Intercepts the train function where that is needed, also where it was made again."""
-        if self._watched() or self._votes_alone():
+        uneven = self._data.uneven
+        if (uneven is not None and uneven.watched) or self._votes_alone():
             self._function = hooks_of(self.model, "train").intercept(self.model, self._run, self._function)
-            if self._data.uneven is not None:
-                self._data.uneven.function = self._function
-
-    def _watched(self) -> bool:
-        return self._data.uneven is not None and self._data.uneven.watched
+            if uneven is not None:
+                uneven.function = self._function
 
     def _votes_alone(self) -> bool:
         return self._stopping.asks and not self.votes_last
