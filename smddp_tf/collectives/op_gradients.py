@@ -22,17 +22,13 @@ def _gradient_of(op_type: str) -> Callable[[Callable[..., Any]], Any]:
 
 
 @_gradient_of("SmddpAllreduce")
+@_gradient_of("SmddpReduceGradient")
 def _allreduce_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]:
     """Reduces the gradients as the forward op does: a scaled sum is linear and symmetric in the ranks.
 
     For Adasum, which is not linear, this follows Horovod.
     """
     return _reduce_present(grads, _reduction_of_gradient(op), _name_of_gradient(op))
-
-
-@_gradient_of("SmddpReduceGradient")
-def _reduce_gradient_gradient(op: tf.Operation, grad: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | None:
-    return _reduce_present([grad], _reduction_of_gradient(op), _name_of_gradient(op))[0]
 
 
 @_gradient_of("SmddpBroadcast")

@@ -184,12 +184,10 @@ def _difference(patch: Patch, owner: type, plain: object) -> str:
     where = f"{owner.__name__}.{patch.attribute}"
     if plain is None:
         return "" if patch.kind in ("new", "any") else f"{where} does not exist"
-    if _mark_of(plain) == patch.name:
+    if _mark_of(plain) == patch.name or patch.kind == "module":
         return ""
     if patch.kind == "new":
         return f"{where} exists"
-    if patch.kind == "module":
-        return ""
     if patch.kind == "property":
         return "" if isinstance(plain, property) else f"{where} is not a property"
     if patch.kind == "classmethod" and not isinstance(vars(owner).get(patch.attribute), classmethod):
