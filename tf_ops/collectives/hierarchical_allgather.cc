@@ -124,23 +124,6 @@ struct Call {
 };
 using CallPtr = std::shared_ptr<const Call>;
 
-class PublishOwn : public Task {
- public:
-  PublishOwn(CallPtr call, int chunk)
-      : call_(std::move(call)), chunk_(chunk), own_(call_->OwnOf(call_->fabric.node.position(), chunk)) {}
-
-  Result<Progress> Step() override {
-    const Tag tag = call_->tag(kNodeReduceScatterStage, chunk_);
-    return call_->Publish(own_, Pool::kContribution, tag) ? Progress::kDone : Progress::kWaiting;
-  }
-  std::string Describe() const override { return "publishing to the node, waiting for room in shared memory"; }
-
- private:
-  const CallPtr call_;
-  const int chunk_;
-  const Bytes own_;
-};
-
 // Copies what one member of my node publishes under one tag into the result.
 class Collect : public Task {
  public:
@@ -249,11 +232,14 @@ class RailRing : public Task {
 // My node's bytes to my node.
 TaskPtr GatherOwn(const CallPtr& call, int chunk) {
   std::vector<TaskPtr> branches;
-  branches.push_back(std::make_unique<PublishOwn>(call, chunk));
+  const Tag tag = call->tag(kNodeReduceScatterStage, chunk);
+  branches.push_back(Until("publishing to the node, waiting for room in shared memory",
+                           [call, tag, own = call->OwnOf(call->fabric.node.position(), chunk)] {
+                             return call->Publish(own, Pool::kContribution, tag);
+                           }));
   for (int member : call->other_members) {
     Bytes part = call->OwnOf(member, chunk);
     if (part.size() == 0) continue;
-    const Tag tag = call->tag(kNodeReduceScatterStage, chunk);
     branches.push_back(std::make_unique<Collect>(call, member, tag, std::deque<Bytes>{std::move(part)}));
   }
   return Parallel(std::move(branches));

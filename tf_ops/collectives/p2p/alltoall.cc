@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/p2p/copy.h"
 #include "collectives/transfers.h"
 #include "core/shape.h"
 
