@@ -87,7 +87,7 @@ def test_includes_follow_the_drawing(folder):
         ("collectives/task.h", '"transport/mpi/mpi_communicator.h"', False),
         ("collectives/task.h", '"transport/shm/node_channel.h"', False),
         ("collectives/fabric.h", '"transport/shm/node_channel.h"', True),
-        ("collectives/hierarchical.cc", '"collectives/rail/all_algorithms.h"', False),
+        ("collectives/hierarchical.cc", '"collectives/rail/direct_exchange.h"', False),
         ("collectives/patterns/ring.h", '"transport/transport.h"', False),
         ("fusion/plan.h", '"collectives/task.h"', False),
         ("ops/kernel.cc", '"tensorflow/core/framework/op.h"', True),

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "collectives/patterns/folded_sum.h"
-#include "collectives/rail/all_algorithms.h"
+#include "collectives/rail/direct_exchange.h"
 #include "collectives/slice_exchange.h"
 
 namespace smddp {
