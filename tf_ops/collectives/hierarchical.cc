@@ -40,23 +40,12 @@ TaskPtr Timed(const Chunk& chunk, StageTimes::Stage stage, TaskPtr task, bool be
 }
 
 // Gathers the sub-blocks of my slice from the nodes that share my parts.
-class RailGather : public Task {
- public:
-  RailGather(const Fabric& fabric, const RailCall& call, std::vector<int> ranks)
-      : group_(std::move(ranks)), exchange_(group_, fabric.topology.rank(), fabric.transport, call) {}
-
-  Result<Progress> Step() override {
-    if (!std::exchange(begun_, true)) SMDDP_RETURN_IF_ERROR(exchange_.Gather());
-    SMDDP_ASSIGN_OR_RETURN(const bool arrived, exchange_.AllDone());
-    return arrived ? Progress::kDone : Progress::kWaiting;
-  }
-  std::string Describe() const override { return "gather between nodes, " + exchange_.Describe(); }
-
- private:
-  const Group group_;
-  SliceExchange exchange_;
-  bool begun_ = false;
-};
+TaskPtr RailGather(const Fabric& fabric, const RailCall& call, std::vector<int> ranks) {
+  const auto group = std::make_shared<const Group>(std::move(ranks));
+  const SliceExchange exchange(*group, fabric.topology.rank(), call);
+  return InStages("gather between nodes", fabric.transport,
+                  {[group, exchange](Transfers* transfers) { return exchange.Gather(transfers); }});
+}
 
 TaskPtr RailStage(const Fabric& fabric, const AllreduceAlgorithm& rail, const Chunk& chunk) {
   if (!chunk.crosses_nodes()) return nullptr;
@@ -69,7 +58,7 @@ TaskPtr RailStage(const Fabric& fabric, const AllreduceAlgorithm& rail, const Ch
   const int nodes = chunk.nodes_of_group();
   if (chunk.gathers()) {
     const auto first = fabric.topology.rail().world_ranks().begin() + fabric.topology.node_index() / nodes * nodes;
-    return std::make_unique<RailGather>(fabric, call, std::vector<int>(first, first + nodes));
+    return RailGather(fabric, call, std::vector<int>(first, first + nodes));
   }
   call.need_every = nodes;
   if (chunk.call.errors != nullptr) call.errors = chunk.call.errors->Of(chunk.index, call.elements);
