@@ -9,10 +9,6 @@
 namespace smddp {
 namespace {
 
-constexpr int kChunksInFlight = 4;
-constexpr int kChunksInFlightAcrossNodes = 8;  // keeps the link busy while chunks wait for one another
-static_assert(kChunksInFlightAcrossNodes <= kMaxStepsInFlight);
-
 // Records when `task` begins and ends.
 class TimedTask : public Task {
  public:
@@ -97,8 +93,7 @@ TaskPtr InChunks(const Fabric& fabric, int64_t elements, DType wire,
   const int64_t fitting = std::max<int64_t>(1, fabric.chunk_bytes / static_cast<int64_t>(SizeOf(wire)));
   const int64_t each = chunk_elements > 0 ? chunk_elements : fitting;
   const int chunks = static_cast<int>((elements + each - 1) / each);
-  const int window = fabric.topology.node_count() > 1 ? kChunksInFlightAcrossNodes : kChunksInFlight;
-  return Pipeline(chunks, window, [chunk = std::move(chunk), elements, each](int index) {
+  return Pipeline(chunks, ChunksInFlight(fabric.topology), [chunk = std::move(chunk), elements, each](int index) {
     return chunk(index, {index * each, std::min(elements, (index + 1) * each)});
   });
 }

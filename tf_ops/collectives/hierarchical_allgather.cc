@@ -13,9 +13,6 @@
 namespace smddp {
 namespace {
 
-constexpr int kChunksInFlight = 4;
-constexpr int kChunksInFlightAcrossNodes = 8;
-static_assert(kChunksInFlightAcrossNodes <= kMaxStepsInFlight);
 constexpr int64_t kMessageBytes = 32 << 10;  // longer ones are slower: docs/decisions/0007, 0020
 
 // At most so much of a node's bytes is in one chunk.
@@ -271,8 +268,8 @@ TaskPtr GatherChunk(const CallPtr& call, int chunk) {
 TaskPtr HierarchicalAllgather(const Fabric& fabric, uint32_t operation,
                               const std::vector<std::vector<BufferView>>& blocks) {
   const CallPtr call = std::make_shared<const Call>(fabric, operation, blocks);
-  const int window = fabric.topology.node_count() > 1 ? kChunksInFlightAcrossNodes : kChunksInFlight;
-  return Pipeline(call->chunks, window, [call](int chunk) { return GatherChunk(call, chunk); });
+  return Pipeline(call->chunks, ChunksInFlight(fabric.topology),
+                  [call](int chunk) { return GatherChunk(call, chunk); });
 }
 
 bool TreeIsFaster(const Fabric& fabric, int64_t bytes) {
