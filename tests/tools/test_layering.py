@@ -107,7 +107,7 @@ def test_includes_follow_the_drawing(folder):
         ("cuda/cuda_device.cc", '"collectives/task.h"', False),
         ("cuda/kernels/move.h", '"device/device.h"', False),
         ("runtime/gpu/devices.cc", "<cuda.h>", False),
-        ("runtime/gpu/devices.cc", '"cuda/cuda_plugin.h"', False),
+        ("runtime/gpu/devices.cc", '"cuda/cuda_device.h"', False),
         ("device/events.cc", "<nccl.h>", False),
         ("python/module.cc", '"tensorflow/core/framework/op.h"', False),
         ("python/module.cc", '"runtime/engine/engine.h"', False),
