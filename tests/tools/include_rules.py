@@ -75,7 +75,7 @@ RULES = {
     # Of the other kernels XLA's knows what they share.
     "ops/xla/*": (
         *(*_CORE, "runtime/api/session.h", "ops/xla/*"),
-        *("ops/compiled_call.h", "ops/device_tensors.h", "ops/gpu_kernels.h", "ops/tensor_adapter.h"),
+        *("ops/compiled_call.h", "ops/gpu_kernels.h", "ops/tensor_adapter.h"),
     ),
     "python/*": (*_CORE, "runtime/api/session.h", "python/*"),
 }
