@@ -2,8 +2,7 @@
 //
 //   1. scatter: send slice j to member j, for every j; receive everybody's copy of mine
 //   2. sum my slice, in a fixed order, so that a repeated run gives the same bits, also when it chooses another
-//   algorithm
-//      that sums in this order
+//      algorithm that sums in this order
 //   3. gather:  send my sum to everybody, receive the others'
 #include "collectives/rail/direct_exchange.h"
 
