@@ -179,8 +179,6 @@ def _refuse(options: Mapping[str, Any]) -> None:
     """Refuses options of horovodrun that are not supported, and names the alternative."""
     if options["strict"]:
         raise LaunchError("--strict needs a recording to look at: --diagnose DIR --strict.")
-    if options.get("use_gloo"):
-        raise LaunchError("Gloo is not supported: leave --gloo out, ranks are started with mpirun.")
     if options.get("use_jsrun"):
         raise LaunchError(
             "LSF's jsrun is not supported: leave --jsrun out and give the hosts, -np N -H host:slots,..., for mpirun."
@@ -228,6 +226,7 @@ def _settings(options: Mapping[str, Any], hosts: Any, ranks: int) -> Settings:
         verbose=int(options["verbose"] or 0),
         reports=not options["quiet"],
         mpirun=options["mpirun"],
+        mpi=not options.get("use_gloo") and options["use_mpi"] is not False,
     )
 
 

@@ -97,8 +97,6 @@ def run(
     del reset_limit, cooldown_range, disable_cache, use_mpi
     from smddp_tf.run.launch import settings
 
-    if use_gloo:
-        raise LaunchError("Gloo is not supported: leave `use_gloo` out, ranks are started with mpirun.")
     ranks = num_proc if np is None else np
     settings.check_elastic(
         ranks, min_num_proc if min_num_proc is not None else min_np,
@@ -118,6 +116,7 @@ def run(
         start_timeout=settings.start_timeout_of(start_timeout, os.environ),
         output_filename=settings.absolute(output_filename),
         verbose=int(verbose or 0),
+        mpi=not use_gloo,
     )
     return results_of(job, payload_of(func, args, kwargs or {}), executable or sys.executable)
 

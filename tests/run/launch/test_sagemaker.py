@@ -18,7 +18,7 @@ from smddp_tf.run.launch.sagemaker import (
     read_training,
     variables_of_ranks,
 )
-from smddp_tf.run.link.ends import End
+from smddp_tf.link.ends import End
 from tests.run.run_dry import OPEN_MPI_5, DryRun, error_of, values_of
 
 SMDDP, MPI = "sagemaker_distributed_dataparallel_custom_mpi_options", "sagemaker_mpi_custom_mpi_options"

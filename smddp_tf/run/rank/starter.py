@@ -1,0 +1,113 @@
+"""Starts the ranks of a job by ssh and directly, in mpirun's place: `main` for the job, `on_host` on each host.
+
+What a host needs, secrets among it, comes through its standard input, whose end makes its ranks end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from smddp_tf.rendezvous.starters import LOCAL_RANK, LOCAL_SIZE, RANK, SIZE
+from smddp_tf.run.rank.processes import end_with_parent, isolated
+
+_MODULE = "smddp_tf.run.rank.starter"
+_ON_HOST = f"import sys; sys.path[:1] = []; from {_MODULE} import on_host; on_host()"
+_TERM_SECONDS = 5.0  # from SIGTERM to SIGKILL
+_LOOK_SECONDS = 0.05
+
+
+def words(hosts: Sequence[tuple[str, int]], agent: Sequence[str], forwarded: Sequence[str]) -> list[str]:
+    """The words that start `main`, up to the ranks' command.
+
+    Args:
+        hosts: each host's name, "" for this one, and its number of ranks.
+        agent: ssh and its options, up to the host's name.
+        forwarded: names of the variables that ranks on other hosts get from here.
+    """
+    return [*isolated(_MODULE, sys.executable, bare=True), json.dumps([list(hosts), list(agent), list(forwarded)])]
+
+
+def main() -> None:
+    """Starts the job's ranks; exits with the first exit code that is not 0."""
+    hosts, agent, forwarded = json.loads(sys.argv[1])
+    end_with_parent(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    total, first = sum(slots for _, slots in hosts), 0
+    starters = []
+    try:
+        for name, slots in hosts:
+            python = [sys.executable, "-c", _ON_HOST]
+            line = [*agent, name, shlex.join(python)] if name else python
+            starters.append(subprocess.Popen(line, stdin=subprocess.PIPE, start_new_session=bool(name)))
+            kept = {key: os.environ[key] for key in forwarded if key in os.environ} if name else dict(os.environ)
+            what = {"first": first, "slots": slots, "size": total, "command": sys.argv[2:], "folder": os.getcwd()}
+            _tell(starters[-1], {**what, "environment": kept})
+            first += slots
+        code = _wait(starters)
+    finally:
+        for starter in starters:
+            with contextlib.suppress(OSError):
+                starter.stdin.close() if starter.stdin else None
+        for starter in starters:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                starter.wait(2 * _TERM_SECONDS)
+    sys.exit(code)
+
+
+def on_host() -> None:
+    """Starts this host's ranks; exits with the first exit code that is not 0."""
+    what = json.loads(sys.stdin.buffer.readline())
+    with contextlib.suppress(OSError):
+        os.chdir(what["folder"])
+    parent = os.getpid()
+    ranks = [
+        subprocess.Popen(
+            what["command"], env={**os.environ, **what["environment"], **_numbers(what, local)},
+            stdin=subprocess.DEVNULL, preexec_fn=lambda: end_with_parent(signal.SIGTERM, parent),
+        )  # fmt: skip
+        for local in range(what["slots"])
+    ]
+    code = _wait(ranks, sys.stdin.fileno())
+    for rank in ranks:
+        rank.terminate()
+    until = time.monotonic() + _TERM_SECONDS
+    for rank in ranks:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            rank.wait(max(0.0, until - time.monotonic()))
+        rank.kill()
+    sys.exit(code)
+
+
+def _numbers(what: Mapping[str, Any], local: int) -> dict[str, str]:
+    numbers = {RANK: what["first"] + local, SIZE: what["size"], LOCAL_RANK: local, LOCAL_SIZE: what["slots"]}
+    return {name: str(number) for name, number in numbers.items()}
+
+
+def _tell(starter: subprocess.Popen[bytes], what: Mapping[str, Any]) -> None:
+    assert starter.stdin
+    with contextlib.suppress(OSError):  # it has ended, which its exit code says
+        starter.stdin.write(json.dumps(what).encode() + b"\n")
+        starter.stdin.flush()
+
+
+def _wait(processes: Sequence[subprocess.Popen[bytes]], lifeline: int | None = None) -> int:
+    """Returns 0 when all have ended well, or the first other exit code; 1 when `lifeline` has reached its end."""
+    while True:
+        codes = [process.poll() for process in processes]
+        if failed := next((code for code in codes if code), 0):
+            return failed if failed > 0 else 128 - failed
+        if None not in codes:
+            return 0
+        if not select.select([] if lifeline is None else [lifeline], [], [], _LOOK_SECONDS)[0]:
+            continue
+        return 1
