@@ -22,6 +22,7 @@
 #include "python/errors.h"
 #include "python/waiter.h"
 #include "runtime/api/session.h"
+#include "transport/mpi_library.h"
 
 namespace nb = nanobind;
 
@@ -158,7 +159,7 @@ auto OfSession(Ask ask) {
 }
 
 void RaiseException(const std::string& text) {
-  LeaveMpiUnfinished();
+  TheMpi().Abandon();
   if (const auto session = CurrentSession()) session->diagnostics().Raise(text);
 }
 
@@ -204,7 +205,7 @@ void BindControl(nb::module_& m) {
         nb::arg("world") = std::make_tuple(0, std::vector<std::string>(), nb::bytes("", 0), -1));
   m.def("shutdown", &Shutdown, nb::arg("at_exit") = false);
   m.def("session_failure", &FailureOfSession);
-  m.def("survives_losses", &MpiSurvivesLosses);
+  m.def("survives_losses", [] { return TheMpi().survives_losses(); });
   m.def("is_initialized", [] { return CurrentSession() != nullptr; });
   m.def("rank", FromTopology([](const Topology& t) { return t.rank(); }));
   m.def("size", FromTopology([](const Topology& t) { return t.size(); }));
@@ -221,8 +222,8 @@ void BindControl(nb::module_& m) {
       nb::arg("has_communicator"), nb::arg("is_initialized"));
   m.def("start_timeout", [] { return ValueOrThrow(ReadEnv()).start_timeout_s; });
   m.def("load_mpi", [](const std::string& path) { ThrowIfError(LoadMpi(path)); }, nb::arg("path"));
-  m.def("mpi_initialized", &MpiInitialized);
-  m.def("mpi_threads_supported", &MpiThreadMultiple);
+  m.def("mpi_initialized", [] { return TheMpi().is_initialized(); });
+  m.def("mpi_threads_supported", [] { return TheMpi().has_thread_multiple(); });
   m.def("register_plan", &RegisterPlan, nb::arg("key"), nb::arg("dtypes"), nb::arg("shapes"), nb::arg("op"),
         nb::arg("prescale"), nb::arg("postscale"), nb::arg("wire_dtype"), nb::arg("notes") = std::vector<std::string>(),
         nb::arg("process_set") = 0, nb::arg("names") = std::vector<std::string>(), nb::arg("kind") = "allreduce",
@@ -248,8 +249,8 @@ void BindControl(nb::module_& m) {
   m.def("raised_elsewhere", OfSession([](const SessionDiagnostics& session) { return session.Raised().elsewhere; }));
   m.def("traceback_printed_elsewhere",
         OfSession([](const SessionDiagnostics& session) { return session.Raised().shown_elsewhere; }));
-  m.def("leave_mpi_unfinished", &LeaveMpiUnfinished);
-  m.def("end_last", &EndLast);
+  m.def("leave_mpi_unfinished", [] { TheMpi().Abandon(); });
+  m.def("end_last", [] { TheMpi().EndLast(); });
   m.def("start_timeline", &StartTimeline, nb::arg("path"), nb::arg("mark_cycles"));
   m.def("stop_timeline", &StopTimeline);
   m.def("switch", [](const std::string& variable) { return ValueOrThrow(ReadSwitch(variable)); }, nb::arg("variable"));

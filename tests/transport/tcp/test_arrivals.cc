@@ -76,8 +76,7 @@ TEST_CASE("arrivals: another length than was asked for is an error, early or lat
   Arrivals arrivals;
   std::vector<int> two(2);
   CHECK(arrivals.Ask(1, 6, 1, View(&two)).ok());
-  CHECK(Come(&arrivals, 6, 1, Numbers(0, 3)).message() ==
-        "Expected a message of 8 bytes from rank 6, received 12.");
+  CHECK(Come(&arrivals, 6, 1, Numbers(0, 3)).message() == "Expected a message of 8 bytes from rank 6, received 12.");
   CHECK(Come(&arrivals, 6, 2, Numbers(0, 1)).ok());
   CHECK(arrivals.Ask(2, 6, 2, View(&two)).message() == "Expected a message of 8 bytes from rank 6, received 4.");
 }

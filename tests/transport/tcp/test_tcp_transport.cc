@@ -75,7 +75,7 @@ TEST_CASE("tcp: a peer that ends in order is no loss, one that vanishes is") {
     Message message;
     CHECK(world.MoveUntil([&] { return world.ranks[1]->Poll(&message); }));
     if (in_order) {
-      std::thread ends([&] { world.ranks[0].reset(); });
+      std::thread ends([leaving = std::move(world.ranks[0])]() mutable { leaving.reset(); });
       CHECK(world.MoveUntil([&] { return world.ranks[1]->has_left(0); }));
       ends.join();
       CHECK(world.ranks[1]->Post(0, "too late").ok());

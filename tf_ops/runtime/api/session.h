@@ -26,6 +26,7 @@ namespace smddp {
 
 using DoneCallback = std::function<void(const Status&)>;
 
+class MpiLibrary;
 class PooledEvent;
 
 // The engine's description of a framework tensor. `output` may equal `input` (in place).
@@ -194,16 +195,8 @@ Result<bool> NeedsMpi(bool has_communicator, bool is_initialized);
 // Loads the library at `path` (libsmddp_mpi.so); the MPI that it belongs to is in the process. Does nothing when one is
 // loaded.
 Status LoadMpi(const std::string& path);
-// MPI_Finalize would wait for the other ranks; this process will end without it, with an exit code other than 0.
-void LeaveMpiUnfinished();
-// This process ends a moment after the others: the first process that ends determines the job's exit code.
-void EndLast();
-// True when MPI is initialised (a run without a launcher does not), as far as it is loaded.
-bool MpiInitialized();
-bool MpiThreadMultiple();
-// True where a new session may begin without the ranks that have died (mpirun --with-ft ulfm).
-bool MpiSurvivesLosses();
-const char* MpiLibraryVersion();  // "" before MPI is initialised
+// The MPI that is loaded; without one an object that says so.
+MpiLibrary& TheMpi();
 
 // --- Tensors on a GPU ---
 

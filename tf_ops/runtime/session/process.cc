@@ -19,10 +19,11 @@
 namespace smddp {
 namespace {
 
-std::mutex g_starting;                    // one StartSession at a time
-std::mutex g_mutex;                       // of g_manager; held only briefly
-PlanRegistry g_plans;                     // outlives the session manager
-std::atomic<MpiLibrary*> g_mpi{nullptr};  // once it is loaded
+std::mutex g_starting;  // one StartSession at a time
+std::mutex g_mutex;     // of g_manager; held only briefly
+PlanRegistry g_plans;   // outlives the session manager
+MpiLibrary g_no_mpi;
+std::atomic<MpiLibrary*> g_mpi{&g_no_mpi};  // or that which is loaded
 std::atomic<bool> g_was_ended{false};
 // Never destroyed: a fork must not end its copy of it.
 std::shared_ptr<SessionManager>& g_manager = *new std::shared_ptr<SessionManager>();
@@ -39,7 +40,7 @@ void EndLeaving(int exit_code, void*) {
   (void)StopSession(/*at_exit=*/true);
   if (IsFork() || !g_left.valid()) return;
   if (exit_code == 0) return g_left.wait();
-  if (g_left.wait_for(kAfterFailureSeconds) != std::future_status::ready) LeaveMpiUnfinished();
+  if (g_left.wait_for(kAfterFailureSeconds) != std::future_status::ready) TheMpi().Abandon();
 }
 
 // Lives as long as the process, including its exit; made when the first session begins.
@@ -62,12 +63,10 @@ Status StartSession(const StartOptions& options) {
   WatchForks();
   std::lock_guard<std::mutex> starting(g_starting);
   if (CurrentManager() != nullptr) return Status::Ok();
-  SMDDP_ASSIGN_OR_RETURN(const bool needs_mpi, NeedsMpi(options.has_communicator, MpiInitialized()));
-  MpiLibrary* const mpi = needs_mpi && options.world.addresses.empty() ? g_mpi.load() : nullptr;
-  if (needs_mpi && mpi == nullptr && options.world.addresses.empty()) {
-    return Status(Reason::kInternal, "The session needs MPI, which has not been loaded.");
-  }
-  SMDDP_ASSIGN_OR_RETURN(auto manager, SessionManager::Start(options, g_plans, TheWatchdog(), mpi));
+  const bool without = !options.world.addresses.empty();
+  SMDDP_ASSIGN_OR_RETURN(const bool with_mpi, NeedsMpi(options.has_communicator, TheMpi().is_initialized()));
+  SMDDP_ASSIGN_OR_RETURN(auto manager,
+                         SessionManager::Start(options, g_plans, TheWatchdog(), TheMpi(), with_mpi && !without));
   {
     std::lock_guard<std::mutex> lock(g_mutex);
     g_manager = std::move(manager);
@@ -146,41 +145,16 @@ Result<bool> NeedsMpi(bool has_communicator, bool is_initialized) {
 }
 
 Status LoadMpi(const std::string& path) {
-  if (g_mpi != nullptr) return Status::Ok();
+  if (g_mpi != &g_no_mpi) return Status::Ok();
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return Status(Reason::kBadState, dlerror());
   const auto make = reinterpret_cast<MakeMpiLibrary*>(dlsym(library, kMakeMpiLibrary));
-  g_mpi = make != nullptr ? make(kMpiLibraryVersion) : nullptr;
-  if (g_mpi != nullptr) return Status::Ok();
-  return Status(Reason::kBadState, path + " belongs to another version of smddp_tf.");
+  MpiLibrary* const mpi = make != nullptr ? make(kMpiLibraryVersion) : nullptr;
+  if (mpi == nullptr) return Status(Reason::kBadState, path + " belongs to another version of smddp_tf.");
+  g_mpi = mpi;
+  return Status::Ok();
 }
 
-void LeaveMpiUnfinished() {
-  if (MpiLibrary* const mpi = g_mpi) mpi->Abandon();
-}
-
-void EndLast() {
-  if (MpiLibrary* const mpi = g_mpi) mpi->EndLast();
-}
-
-bool MpiInitialized() {
-  const MpiLibrary* const mpi = g_mpi;
-  return mpi != nullptr && mpi->is_initialized();
-}
-
-bool MpiThreadMultiple() {
-  const MpiLibrary* const mpi = g_mpi;
-  return mpi != nullptr && mpi->has_thread_multiple();
-}
-
-bool MpiSurvivesLosses() {
-  const MpiLibrary* const mpi = g_mpi;
-  return mpi != nullptr && mpi->survives_losses();
-}
-
-const char* MpiLibraryVersion() {
-  const MpiLibrary* const mpi = g_mpi;
-  return mpi != nullptr ? mpi->version_text() : "";
-}
+MpiLibrary& TheMpi() { return *g_mpi; }
 
 }  // namespace smddp

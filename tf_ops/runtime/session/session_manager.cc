@@ -52,19 +52,20 @@ Exchange ExchangeAlone() {
 }  // namespace
 
 Result<std::shared_ptr<SessionManager>> SessionManager::Start(const StartOptions& options, PlanRegistry& plans,
-                                                              ProcessWatchdog& watchdog, MpiLibrary* mpi) {
+                                                              ProcessWatchdog& watchdog, MpiLibrary& mpi,
+                                                              bool with_mpi) {
   SMDDP_ASSIGN_OR_RETURN(Env env, ReadEnv());
   env.dynamic_process_sets |= options.dynamic_process_sets;
   const TensorMemory tensors = {{options.tensor_memory, options.tensor_memory_bytes}, options.tensor_memory_file};
   std::shared_ptr<SessionManager> manager(new SessionManager(env, tensors, plans, watchdog, mpi));
-  SMDDP_RETURN_IF_ERROR(manager->Open(options));
+  SMDDP_RETURN_IF_ERROR(manager->Open(options, with_mpi));
   return manager;
 }
 
 Result<std::unique_ptr<Communicator>> SessionManager::OpenCommunicator(const StartOptions& options,
                                                                        const Deadline& deadline) const {
   if (!options.world.addresses.empty()) return TcpCommunicator::Open(options.world);
-  return mpi_->Open(options.communicator, options.ranks, env_.heartbeat_timeout_s, deadline);
+  return mpi_.Open(options.communicator, options.ranks, env_.heartbeat_timeout_s, deadline);
 }
 
 // The start-up with the other ranks. Where MPI survives losses, it is repeated without ranks that were lost
@@ -79,11 +80,11 @@ Result<std::unique_ptr<FabricParts>> SessionManager::Meet(const StartOptions& op
   }
 }
 
-Status SessionManager::Open(const StartOptions& options) {
+Status SessionManager::Open(const StartOptions& options, bool with_mpi) {
   SetLog(env_.log_level, LauncherRank(), env_.log_timestamp);
   const Deadline deadline = Deadline::After(env_.start_timeout_s);
   std::unique_ptr<FabricParts> parts;
-  if (mpi_ == nullptr && options.world.addresses.empty()) {
+  if (!with_mpi && options.world.addresses.empty()) {
     SMDDP_RETURN_IF_ERROR(CheckAlone(options));
     SMDDP_ASSIGN_OR_RETURN(parts, Bootstrap(0, env_, ExchangeAlone(), nullptr, deadline));
   } else {
@@ -120,8 +121,7 @@ void SessionManager::Stop(bool at_exit) {
   if (session_ != nullptr) session_->Stop(at_exit);
   watchdog_.Watch(nullptr, 0);
   watchdog_.Disarm();
-  if (at_exit && mpi_ != nullptr && mpi_->is_abandoned())
-    watchdog_.Arm(kExitSeconds, /*why=*/"");  // its error has been reported
+  if (at_exit && mpi_.is_abandoned()) watchdog_.Arm(kExitSeconds, /*why=*/"");  // its error has been reported
 }
 
 Status SessionManager::failure() const {
@@ -135,7 +135,7 @@ void SessionManager::OnFailure(const Status& why) {
   // The rank that raised has written its own note already.
   TellLauncher(why.reason() == Reason::kPeerLost ? EndNote::kBecauseOfLost : EndNote::kBecauseOfOther, why.message());
   // A rank that does not reach a collective does not reach MPI_Finalize either.
-  if (mpi_ != nullptr && (why.reason() == Reason::kTimedOut || why.reason() == Reason::kPeerLost)) mpi_->Abandon();
+  if (why.reason() == Reason::kTimedOut || why.reason() == Reason::kPeerLost) mpi_.Abandon();
   if (why.reason() == Reason::kPeerLost) {
     if (env_.failure_grace_s > 0) {
       watchdog_.Arm(env_.failure_grace_s, "The program did not end within " + Short(env_.failure_grace_s) +
@@ -180,7 +180,7 @@ Status SessionManager::MayChange(bool at_start) const {
                   "Process sets may not be added or removed now. Expected: hvd.init(process_sets=\"dynamic\"), or "
                   "HOROVOD_DYNAMIC_PROCESS_SETS=1 on all ranks.");
   }
-  if (mpi_ == nullptr || mpi_->has_thread_multiple()) return Status::Ok();
+  if (mpi_.has_thread_multiple()) return Status::Ok();
   return Status(Reason::kBadState,
                 "Process sets need an MPI library with MPI_THREAD_MULTIPLE, because every set has its own thread.");
 }

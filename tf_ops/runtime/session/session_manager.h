@@ -28,10 +28,9 @@ namespace smddp {
 
 class SessionManager {
  public:
-  // All outlive it. `watchdog` is armed when a rank is lost, and watches the engine. `mpi`: null where it is not
-  // loaded.
+  // All outlive it. `watchdog` is armed when a rank is lost, and watches the engine. `with_mpi`: the ranks are MPI's.
   static Result<std::shared_ptr<SessionManager>> Start(const StartOptions& options, PlanRegistry& plans,
-                                                       ProcessWatchdog& watchdog, MpiLibrary* mpi);
+                                                       ProcessWatchdog& watchdog, MpiLibrary& mpi, bool with_mpi);
   ~SessionManager() { Stop(); }
   // Ends all sessions. May be called twice. `at_exit`: as Engine::Stop.
   void Stop(bool at_exit = false);
@@ -53,9 +52,9 @@ class SessionManager {
   };
 
   SessionManager(const Env& env, const TensorMemory& tensors, PlanRegistry& plans, ProcessWatchdog& watchdog,
-                 MpiLibrary* mpi)
+                 MpiLibrary& mpi)
       : env_(env), tensors_(tensors), plans_(plans), watchdog_(watchdog), mpi_(mpi) {}
-  Status Open(const StartOptions& options);
+  Status Open(const StartOptions& options, bool with_mpi);
   Result<std::unique_ptr<FabricParts>> Meet(const StartOptions& options, const Deadline& deadline);
   Result<std::unique_ptr<Communicator>> OpenCommunicator(const StartOptions& options, const Deadline& deadline) const;
   void OnFailure(const Status& why);
@@ -71,7 +70,7 @@ class SessionManager {
   const TensorMemory tensors_;
   PlanRegistry& plans_;
   ProcessWatchdog& watchdog_;
-  MpiLibrary* const mpi_;
+  MpiLibrary& mpi_;
   std::unique_ptr<Communicator> communicator_;  // null: this rank is alone; outlives the session
   std::shared_ptr<EngineSession> session_;
   RailChoice rail_;  // of the session of all ranks

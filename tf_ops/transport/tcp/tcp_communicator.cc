@@ -54,15 +54,6 @@ std::unique_ptr<TcpTransport> TcpCommunicator::MakeTransport(bool for_engine) co
   return std::make_unique<TcpTransport>(network_, context, world_ranks_);
 }
 
-Result<bool> TcpCommunicator::Conclude(const Status& mine, const Deadline&) {
-  SMDDP_RETURN_IF_ERROR(mine);
-  return true;
-}
-
-Result<std::vector<int>> TcpCommunicator::RanksOf(const void*) const {
-  return Status(Reason::kBadArgument, "This job runs without MPI, so it has no communicators.");
-}
-
 std::string TcpCommunicator::Missing(const std::vector<bool>& came) const {
   std::string ranks;
   for (size_t rank = 0; rank < came.size(); ++rank) {

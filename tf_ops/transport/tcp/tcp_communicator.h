@@ -21,11 +21,8 @@ class TcpCommunicator : public Communicator {
   // Over rank 0. When it is too late, rank 0 tells all that have come which ranks are missing.
   Result<std::vector<std::string>> Exchange(const std::string& mine, const Deadline& deadline) override;
   std::unique_ptr<Transport> NewTransport() override { return MakeTransport(/*for_engine=*/true); }
-  Result<bool> Conclude(const Status& mine, const Deadline& deadline) override;
   Result<std::unique_ptr<Communicator>> Subset(const std::vector<int>& ranks, int number, const char* what,
                                                const Deadline& deadline) const override;
-  Result<std::vector<int>> RanksOf(const void* communicator) const override;
-  Result<bool> Free(const Deadline&) override { return true; }
 
  private:
   TcpCommunicator(std::shared_ptr<TcpNetwork> network, int number, const char* what, std::vector<int> world_ranks);

@@ -213,19 +213,18 @@ bool TcpTransport::Abort() {
 // Data that nobody reads would make the system reset a connection, with messages that the peer has not read yet: so
 // this side reads until the other one has closed it.
 void TcpTransport::SayGoodbye() {
-  for (Link& link : links_) {
+  for (auto next = links_.begin(); next != links_.end();) {
+    Link* const link = &*next++;
     Frame bye;
     bye.head.tag = kByeTag;
-    link.connection->Add(std::move(bye));
+    link->connection->Add(std::move(bye));
+    const Status written = Write(link);
+    if (!written.ok()) (void)Drop(link, written);
   }
   const Deadline deadline = Deadline::After(kGoodbyeSeconds);
-  std::set<const Link*> ended;
   while (!links_.empty() && !deadline.passed()) {
-    for (auto next = links_.begin(); next != links_.end();) {
-      Link* const link = &*next++;
-      if (link->connection->sends() || ended.count(link) != 0) continue;
-      link->connection->EndSending();
-      ended.insert(link);
+    for (const Link& link : links_) {
+      if (!link.connection->sends()) link.connection->EndSending();
     }
     const Result<bool> moved = Progress();
     if (!moved.ok() || !*moved) usleep(kPauseMicroseconds);
