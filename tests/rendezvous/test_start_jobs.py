@@ -13,7 +13,7 @@ import pytest
 
 from smddp_tf.lifecycle.rank_variables import without_rank_variables
 from tests.rendezvous.test_meeting import free_port
-from tests.support.marks import FULL
+from tests.variants import FULL
 
 pytestmark = pytest.mark.launches
 
