@@ -35,13 +35,12 @@ __all__ = [
     "stop_timeline",
 ]  # fmt: skip
 
-# The user's communicator: MPI keeps only a handle, so it must not be collected while the session runs.
-_communicator: Any = None
 # Whether `init(process_sets="dynamic")` was called in this process: as in Horovod it holds for later calls too.
 _dynamic = False
 # For programs that use `horovod.tensorflow.mpi_ops._basics`.
 _get_process_set_ids_and_ranks = sets.get_process_set_ids_and_ranks
-# The arguments of `init`, for `restart`; None before it has succeeded.
+# The arguments of `init`, for `restart`; None before it has succeeded. MPI keeps only a handle of a communicator, which
+# must not be collected while the session runs.
 _began_with: tuple[Any, Any] | None = None
 
 
@@ -74,7 +73,7 @@ def init(
             `SMDDP_START_TIMEOUT`, or processes that were started together would train apart.
         EngineError: the ranks did not find each other, for example within `SMDDP_START_TIMEOUT`.
     """
-    global _communicator, _began_with
+    global _began_with
     if children.leave_parents_job(os.environ):
         comm = process_sets = None
     began_with = (comm, process_sets)
@@ -94,10 +93,9 @@ def init(
     if "tensorflow" in sys.modules:
         with contextlib.suppress(ImportError):  # raised again where an operation is used
             loader.defined_ops()
-    _communicator = comm if address else None
     uncaught.watch()
-    atexit.unregister(_leave)
-    atexit.register(_leave)
+    atexit.unregister(_end_session)
+    atexit.register(_end_session, at_exit=True)
     try:
         _check_not_apart(comm)
         sets.add_sets(first_sets, at_start=True)
@@ -114,18 +112,12 @@ def shutdown() -> None:
 
     Unfinished operations end with an error on every rank.
     """
-    global _communicator
     _end_session(at_exit=False)
     sets.forget_all()
-    _communicator = None
-
-
-def _leave() -> None:
-    """`shutdown` at the end of the program: waits, as MPI does, until the other ranks have left or one is lost."""
-    _end_session(at_exit=True)
 
 
 def _end_session(at_exit: bool) -> None:
+    """At the end of the program it waits, as MPI does, until the other ranks have left or one is lost."""
     try:
         recording.stop()
         if is_initialized():

@@ -106,11 +106,9 @@ class ProcessSet:
     def _in_use(self) -> bool:
         return self.process_set_id is not None and loader.core().is_initialized()
 
-    def _use_as(self, number: int | None, ranks: list[int] | None = None) -> None:
-        self.process_set_id = number
-        if number is not None:
-            self._ranks = ranks
-            _in_use.append(self)
+    def _use_as(self, number: int, ranks: list[int]) -> None:
+        self.process_set_id, self._ranks = number, ranks
+        _in_use.append(self)
 
     def __str__(self) -> str:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
@@ -165,15 +163,14 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     if number is None or number == 0 or not loader.core().remove_process_set(number):
         return False
     for other in [one for one in _in_use if one.process_set_id == number]:
-        other._use_as(None)
+        other.process_set_id = None
         _in_use.remove(other)
     return True
 
 
 def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
     """The ranks of every process set in use, by its number."""
-    ranks: dict[int, list[int]] = loader.core().process_sets()
-    return ranks
+    return dict(loader.core().process_sets())
 
 
 def process_set_ids() -> list[int]:

@@ -16,19 +16,17 @@ _USAGE = f"usage: python -m smddp_tf.aliases {{{','.join(aliases.FAMILIES)}}} (S
 
 def main() -> None:
     """Does what `python SCRIPT ARGUMENTS...` does."""
-    family, *command = [*sys.argv[1:], ""]
-    command = command[:-1]
-    if family not in aliases.FAMILIES or not command or command == ["-m"]:
+    family, *command = sys.argv[1:] or [""]
+    if family not in aliases.FAMILIES or command in ([], ["-m"]):
         raise SystemExit(_USAGE)
     aliases.install(family)
     os.environ.update(aliases.environment(family))
-    if command[0] == "-m":
-        sys.argv = command[1:]
-        sys.path[0] = os.getcwd()
+    is_module = command[0] == "-m"
+    sys.argv = command[1:] if is_module else command
+    sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.abspath(command[0]))
+    if is_module:
         runpy.run_module(command[1], run_name="__main__", alter_sys=True)
     else:
-        sys.argv = command
-        sys.path[0] = os.path.dirname(os.path.abspath(command[0]))
         runpy.run_path(command[0], run_name="__main__")
 
 

@@ -46,11 +46,9 @@ def _rows_of(array: Any, indices: np.ndarray) -> Any:
 
 
 def _leaves(data: object) -> list[Any]:
-    if isinstance(data, Mapping):
-        return [leaf for part in data.values() for leaf in _leaves(part)]
-    if isinstance(data, (tuple, list)):
-        return [leaf for part in data for leaf in _leaves(part)]
-    return [data]
+    leaves: list[Any] = []
+    _mapped(leaves.append, data)
+    return leaves
 
 
 def _mapped(function: Callable[[Any], Any], data: Any) -> Any:

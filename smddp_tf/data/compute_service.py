@@ -18,8 +18,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +27,7 @@ import tensorflow as tf
 
 from smddp_tf import basics
 from smddp_tf.data.service_registry import ComputeClient, my_address
+from smddp_tf.monitor.lines import replacing
 
 __all__ = ["TfDataServiceConfig", "compute_worker_fn", "send_to_data_service", "tf_data_service"]
 
@@ -88,15 +87,8 @@ class TfDataServiceConfig:
 
     def write(self, filename: str | Path) -> None:
         """Writes a file that only the user may read. It appears complete or not at all."""
-        path = Path(filename)
-        handle, unfinished = tempfile.mkstemp(prefix=path.name + ".", dir=path.parent)  # mode 0600
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(self.to_dict(), file)
-            os.replace(unfinished, path)
-        except BaseException:
-            os.unlink(unfinished)
-            raise
+        with replacing(Path(filename), "w") as file:
+            json.dump(self.to_dict(), file)
 
     @staticmethod
     def read(
@@ -188,17 +180,17 @@ def send_to_data_service(
         )
     # Our server must live as long as the dataset does, which is not known: as long as the process.
     address = _of_process.enter_context(tf_data_service(compute_config, rank))
-    trainers = 0
-    if round_robin:
-        assert size is not None
-        trainers = len(range(rank % compute_config.dispatchers, size, compute_config.dispatchers))
+    turns = {}
+    if round_robin and size:
+        turn, dispatcher = divmod(rank, compute_config.dispatchers)
+        trainers = len(range(dispatcher, size, compute_config.dispatchers))
+        turns = {"consumer_index": turn, "num_consumers": trainers}
     return dataset.apply(
         tf.data.experimental.service.distribute(
             processing_mode=processing_mode,
             service=address,
             job_name="job" if reuse_dataset else None,
-            consumer_index=rank // compute_config.dispatchers if round_robin else None,
-            num_consumers=trainers if round_robin else None,
+            **turns,
         )
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -84,24 +85,18 @@ class _Epoch:
         self._thread.start()
 
     def __iter__(self) -> Iterator[Any]:
-        while not self._closed.is_set():
-            try:
-                batch = self._batches.get(timeout=0.5)
-            except queue.Empty:
-                continue
-            if batch is _END:
-                if self._error is not None:
-                    raise self._error
-                return
+        while (batch := self._batches.get()) is not _END:
             yield batch
+        if self._error is not None:
+            raise self._error
 
     def close(self) -> None:
         self._closed.set()
-        while self._thread.is_alive():
-            try:
+        while self._thread.is_alive() or not self._batches.empty():
+            with contextlib.suppress(queue.Empty):
                 self._batches.get(timeout=0.05)
-            except queue.Empty:
-                pass
+        self._error = None
+        self._batches.put(_END)  # for an iteration that still waits
 
     def _load(self) -> None:
         self._say("begins")

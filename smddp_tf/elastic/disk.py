@@ -178,10 +178,9 @@ class CommitFolder:
 
     def _is_locked(self, file: IO[str]) -> bool:
         """Locks the file, unless another process has, or the lock file was replaced or removed meanwhile."""
-        try:
+        with contextlib.suppress(FileNotFoundError):
             return _locked(file) and os.path.samestat(os.fstat(file.fileno()), os.lstat(self._lock_path))
-        except FileNotFoundError:
-            return False
+        return False
 
     def _name(self, number: int) -> str:
         return f"{self.prefix}commit-{number:012d}"
@@ -251,10 +250,8 @@ class _Digesting:
 
 
 def _remove(folder: int, name: str) -> None:
-    try:
+    with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=folder)
-    except FileNotFoundError:
-        pass
 
 
 def _opened(folder: int, name: str) -> BufferedReader:

@@ -46,8 +46,6 @@ def _mpi() -> str:
 
 def _installed(names: tuple[str, ...]) -> str:
     for name in names:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return importlib.metadata.version(name).split("+")[0]
-        except importlib.metadata.PackageNotFoundError:
-            pass
     return "none that pip knows of"

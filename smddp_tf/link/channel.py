@@ -32,7 +32,6 @@ class Kind(IntEnum):
     TASK = 7  # from a function's process: it asks for its work
     RESULT = 8
     PAYLOAD = 9  # to a function's process: its work
-    CLOSED = 10  # never sent: the connection has ended
     SIGNAL = 11  # to a supervisor: the number of a signal for its command
     STDIN = 13  # from rank 0's supervisor: it wants standard input; to it: some of that, b"" at the end
     INIT = 12  # from a supervisor: its rank is in `hvd.init` (b"+"), or has left it (b"-")

@@ -55,7 +55,7 @@ def listen(address: str, port: int = 0) -> socket.socket:
 
 
 class ControlServer:
-    """Accepts the connections of the ranks and yields their messages. For one thread; a context manager.
+    """Accepts the connections of the ranks and yields their messages. For one thread. It ends with `close`.
 
     A connection is pending until the other side has proved that it knows the job's key. Pending connections are closed
     after 10 s, and the oldest ones when there are more than 64 besides one for each rank. Only `send`
@@ -88,12 +88,6 @@ class ControlServer:
         self._most_pending = ranks + _MORE_PENDING
         self._next = 0
 
-    def __enter__(self) -> ControlServer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Closes all connections. Ranks that still run then end."""
         for peer in [*self._peers.values(), *self._pending.values()]:
@@ -112,6 +106,10 @@ class ControlServer:
         """The number of connections to ranks."""
         return len(self._peers)
 
+    def is_connected(self, peer: int) -> bool:
+        """Whether that connection is still open."""
+        return peer in self._peers
+
     def addresses_of(self, peer: int) -> tuple[str, str]:
         """The IP addresses of a connection's other side, and of this one."""
         link = self._peers[peer].link
@@ -123,7 +121,7 @@ class ControlServer:
         self._selector.register(pipe, selectors.EVENT_READ, kind)
 
     def frames(self, timeout: float) -> Iterator[Frame]:
-        """Yields what has arrived; waits at most `timeout` seconds for the first. CLOSED is the last one of a peer."""
+        """Yields what has arrived; waits at most `timeout` seconds for the first."""
         self._close_pending()
         for key, _ in self._selector.select(timeout):
             if key.data is None:
@@ -177,9 +175,8 @@ class ControlServer:
     def _read(self, peer: _Peer) -> Iterator[Frame]:
         if peer.link.fileno() < 0:  # closed since it was found to be readable
             return
-        is_pending = peer.number in self._pending
         try:
-            chunk = peer.link.recv(_PENDING_BYTES if is_pending else 1 << 18)
+            chunk = peer.link.recv(_PENDING_BYTES if peer.number in self._pending else 1 << 18)
             for kind, body in peer.channel.feed(chunk):
                 if peer.number in self._peers:
                     yield Frame(peer.number, kind, body)
@@ -192,5 +189,3 @@ class ControlServer:
             chunk = b""
         if not chunk:
             self._drop(peer)
-            if not is_pending:
-                yield Frame(peer.number, Kind.CLOSED, b"")

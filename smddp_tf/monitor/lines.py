@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 from smddp_tf.monitor.files import MAX_BYTES
 
@@ -19,6 +21,19 @@ def replace(path: Path, content: object) -> None:
     with opened(part, "w") as file:
         json.dump(content, file)
     os.replace(part, path)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, mode: str) -> Iterator[IO[Any]]:
+    """Inside, a new file of this user's alone, which then replaces that at `path`; after an error it is removed."""
+    handle, unfinished = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    try:
+        with open(handle, mode) as file:
+            yield file
+        os.replace(unfinished, path)
+    except BaseException:
+        os.unlink(unfinished)
+        raise
 
 
 def opened(path: str | Path, mode: str) -> TextIO:

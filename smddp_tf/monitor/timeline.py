@@ -11,11 +11,11 @@ import os
 import re
 import shlex
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from smddp_tf._warn import warn
+from smddp_tf.monitor.lines import replacing
 
 __all__ = ["finish", "merge", "parts_of"]
 
@@ -87,16 +87,10 @@ def merge(
     others = [Path(part) for part in parts] if parts is not None else parts_of(path)
     if not path.exists() and not others:
         raise FileNotFoundError(f"There is no timeline '{path}', and no '{path.name}.rankN.part' beside it.")
-    handle, temporary = tempfile.mkstemp(prefix=path.name + ".", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as merged:
-            if path.exists():
-                os.fchmod(handle, stat.S_IMODE(path.stat().st_mode))
-            merged.writelines(_merged(path, others))
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with replacing(path, "wb") as merged:
+        if path.exists():
+            os.fchmod(merged.fileno(), stat.S_IMODE(path.stat().st_mode))
+        merged.writelines(_merged(path, others))
     for part in [] if keep else others:
         part.unlink()
 

@@ -63,7 +63,7 @@ def _host(start: Start, mine: Mapping[str, Any], secret: str, seconds: float) ->
     except LaunchError as error:
         raise LaunchError(f"{error} Where another program uses port {start.port}, choose one: {PORT}.") from None
     until = time.monotonic() + seconds
-    with server:
+    with contextlib.closing(server):
         came: dict[int, dict[str, Any]] = {0: dict(mine)}
         peers: dict[int, int] = {}  # the rank of each connection
         answer: dict[str, Any] = {}
@@ -77,8 +77,8 @@ def _host(start: Start, mine: Mapping[str, Any], secret: str, seconds: float) ->
                     peers[frame.peer] = hello["rank"]
                     if not _is_loopback(here):
                         came[0]["address"] = here
-                elif frame.kind == Kind.CLOSED and frame.peer in peers:
-                    del came[peers.pop(frame.peer)]  # it may come again
+            for peer in [peer for peer in peers if not server.is_connected(peer)]:
+                del came[peers.pop(peer)]  # it may come again
             if time.monotonic() > until:
                 answer = {"error": _missing(start, came, seconds)}
         answer = answer or {"addresses": _addresses(came), "nonce": secrets.token_hex(32)}

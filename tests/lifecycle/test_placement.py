@@ -41,7 +41,13 @@ def test_devices_can_be_configured_after_init() -> None:
         ({"RANK": "1", "WORLD_SIZE": "2"}, "MASTER_ADDR is not"),
         ({"HOROVOD_SIZE": "2"}, "2 processes train together, but this job has 1"),
         (
-            {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9", "SMDDP_START_TIMEOUT": "1"},
+            {
+                "RANK": "1",
+                "WORLD_SIZE": "2",
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": "9",
+                "SMDDP_START_TIMEOUT": "1",
+            },
             "did not meet rank 0 at 127.0.0.1:10 within 1 s",
         ),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -12,8 +13,8 @@ from smddp_tf.link.client import ControlClient
 from smddp_tf.link.server import ControlServer, Frame
 
 
-def local_server(**arguments: Any) -> ControlServer:
-    return ControlServer(["127.0.0.1"], **arguments)
+def local_server(**arguments: Any) -> contextlib.closing[ControlServer]:
+    return contextlib.closing(ControlServer(["127.0.0.1"], **arguments))
 
 
 def environment_of(server: ControlServer, **changed: str) -> dict[str, str]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from smddp_tf.exceptions import LaunchError
+from smddp_tf.link.channel import ADDRESS, KEY, Kind
+from smddp_tf.link.client import ControlClient
 from smddp_tf.rendezvous import meeting
 from smddp_tf.rendezvous.meeting import World, meet
 from smddp_tf.rendezvous.starters import Start
@@ -89,6 +93,23 @@ def test_who_is_missing_is_named_on_every_rank() -> None:
     answers = together(*starts_of(4, 0, 2), seconds=1.5)
     for answer in answers:
         assert "missing on rank 1, 3 of 4 (RANK and WORLD_SIZE)" in str(answer)
+
+
+def test_a_rank_that_was_ended_while_it_waited_may_come_again() -> None:
+    zero, one = starts_of(3, 0, 1)
+    two = Start(2, 3, zero.host, zero.port, zero.source)
+    found: list[Any] = []
+    first = threading.Thread(target=lambda: found.extend(together(zero)))
+    first.start()
+    client = ControlClient({ADDRESS: f"127.0.0.1:{zero.port}", KEY: "s"}, 10)
+    client.send(Kind.HELLO, json.dumps({"rank": 1, "size": 3, "port": 1, "host": "ended"}).encode())
+    client.close()
+    time.sleep(0.7)
+    found += together(one, two)
+    first.join(20)
+    assert len({tuple(world[1]) for world in found}) == 1
+    for world in found:
+        os.close(world[3])
 
 
 def test_without_rank_0_the_place_is_named() -> None:

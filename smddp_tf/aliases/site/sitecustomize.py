@@ -10,20 +10,16 @@ import os
 import sys
 from typing import Any
 
-
-def _families() -> list[str]:
-    return [family for family in os.environ.get("SMDDP_AS", "").split(",") if family]
+_FAMILIES = [family for family in os.environ.get("SMDDP_AS", "").split(",") if family]
+_OTHER_NAMES = {"smdistributed": ("smddpcommon", "herringcommon"), "keras.distribution": ("keras",)}
 
 
 class _Waiting:
     """Installs the aliases at the first import of one of the names, and then stands aside."""
 
-    def __init__(self, families: list[str]) -> None:
-        self.families = families
-
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         root = name.partition(".")[0]
-        mine = [f for f in self.families if root in (f, *_OTHER_NAMES.get(f, ()))]
+        mine = [f for f in _FAMILIES if root in (f, *_OTHER_NAMES.get(f, ()))]
         if not mine:
             return None
         sys.meta_path.remove(self)
@@ -31,15 +27,9 @@ class _Waiting:
             aliases = importlib.import_module("smddp_tf.aliases")
         except ModuleNotFoundError:  # another Python, in which smddp_tf is not installed
             return None
-        for family in self.families:
+        for family in _FAMILIES:
             aliases.install(family)
         return next(spec for spec in (f.find_spec(name, path, target) for f in sys.meta_path) if spec is not None)
-
-
-_OTHER_NAMES = {
-    "smdistributed": ("smddpcommon", "herringcommon"),
-    "keras.distribution": ("keras",),
-}
 
 
 def _run_the_next_sitecustomize() -> None:
@@ -56,6 +46,6 @@ def _run_the_next_sitecustomize() -> None:
         sys.modules.setdefault("sitecustomize", mine)  # the import that runs this file looks for it
 
 
-if _families():
-    sys.meta_path.insert(0, _Waiting(_families()))
+if _FAMILIES:
+    sys.meta_path.insert(0, _Waiting())
 _run_the_next_sitecustomize()

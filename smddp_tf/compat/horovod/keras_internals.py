@@ -19,15 +19,10 @@ from smddp_tf.keras.optimizer.distributed import DistributedOptimizer
 from smddp_tf.process_sets import ProcessSet, global_process_set
 
 __all__ = [
-    "BroadcastGlobalVariablesCallbackImpl",
-    "CommitStateCallbackImpl",
-    "LearningRateScheduleCallbackImpl",
-    "LearningRateWarmupCallbackImpl",
-    "MetricAverageCallbackImpl",
-    "UpdateBatchStateCallbackImpl",
-    "UpdateEpochStateCallbackImpl",
-    "create_distributed_optimizer",
-]
+    "BroadcastGlobalVariablesCallbackImpl", "CommitStateCallbackImpl", "LearningRateScheduleCallbackImpl",
+    "LearningRateWarmupCallbackImpl", "MetricAverageCallbackImpl", "UpdateBatchStateCallbackImpl",
+    "UpdateEpochStateCallbackImpl", "create_distributed_optimizer",
+]  # fmt: skip
 
 
 @graph.no_autograph

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -39,11 +40,8 @@ def in_thread(
         raise ValueError(f"`args` must be a tuple or a list. Received: {args!r}.")
 
     def call() -> None:
-        try:
+        with contextlib.suppress(Exception) if silent else contextlib.nullcontext():
             target(*args)
-        except Exception:
-            if not silent:
-                raise
 
     thread = threading.Thread(target=call, name=name, daemon=daemon)
     thread.start()

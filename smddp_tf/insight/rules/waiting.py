@@ -56,11 +56,8 @@ def _when(recording: Recording, waits: np.ndarray) -> tuple[slice, dict[str, Any
     """Returns the consecutive steps in which ranks wait, as indices and in words; all steps where there are none."""
     span = longest_run(waits)
     if span.first == span.end or waits[span.blocks].sum() < _IN_A_ROW * waits.sum():
-        return Span(0, span.total, span.total).steps, {
-            "since": None,
-            "until": None,
-            "when": "in the median of all steps",
-        }
+        when = {"since": None, "until": None, "when": "in the median of all steps"}
+        return Span(0, span.total, span.total).steps, when
     return span.steps, span.figures(recording.aligned["step"])
 
 

@@ -26,11 +26,10 @@ from smddp_tf.run.launch.function import payload_of, results_of
 from smddp_tf.run.launch.settings import (
     UNBUFFERED,
     Settings,
-    absolute,
     check_elastic,
     commits_at,
     hosts_and_ranks,
-    start_timeout_of,
+    settings_of,
     words,
 )
 from smddp_tf.run.output.console import say
@@ -103,12 +102,11 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
         command = [sys.executable, "-m", *command]
     explicit = any(options[name] is not None for name in ("doctor", "num_proc", "hosts", "hostfile"))
     if not explicit:
-        if find_placement(os.environ) is None and sagemaker.inside_training(os.environ):
-            sys.exit(_sagemaker(options, command))
         _need(command)
         if find_placement(os.environ) is not None:
             os.environ.update({**sagemaker.variables_of_ranks(os.environ), **_variables(options)})
             run_in_process(command, _families(options))
+        sagemaker.refuse_without_toolkit(os.environ)
     if not options["doctor"]:
         _need(command)
     environment = without_rank_variables(os.environ)
@@ -209,23 +207,14 @@ def _fabric(fabric: str | None, tcp: bool | None) -> str:
 
 
 def _settings(options: Mapping[str, Any], hosts: Any, ranks: int) -> Settings:
-    interfaces = options["network_interfaces"] or ()
-    return Settings(
-        ranks=ranks,
-        hosts=hosts,
+    return settings_of(
+        options,
+        hosts,
+        ranks,
         variables={**UNBUFFERED, **alias_variables(_families(options)), **_variables(options)},
-        network_interfaces=tuple(interfaces.split(",") if isinstance(interfaces, str) else interfaces),
-        mpi_args=words(options["mpi_args"]),
         binding=words(options["binding_args"]),
         fabric=_fabric(options["fabric"], options["tcp"]),
-        ssh_port=options["ssh_port"],
-        ssh_identity_file=absolute(options["ssh_identity_file"]),
-        start_timeout=start_timeout_of(options["start_timeout"], os.environ),
-        output_filename=absolute(options["output_filename"]),
-        prefix_timestamp=bool(options["prefix_timestamp"]),
-        verbose=int(options["verbose"] or 0),
         reports=not options["quiet"],
-        mpirun=options["mpirun"],
         mpi=not options.get("use_gloo") and options["use_mpi"] is not False,
     )
 
@@ -262,24 +251,3 @@ def _run(options: Mapping[str, Any], settings: Settings, command: Sequence[str])
 
     policy = Policy(least, commits_at(options["commit_dir"]), options["reset_limit"])
     return run_elastic(settings, policy, lambda of_start: launch.launch(of_start, command), say).code
-
-
-def _sagemaker(options: Mapping[str, Any], command: Sequence[str]) -> int:
-    """The exit code of a SageMaker job of one host. The reason of a failure is left where SageMaker looks for it."""
-    from smddp_tf.run.launch import launch
-
-    try:
-        job = sagemaker.read_training(os.environ)
-        command = as_program(job.command(command))
-        settings = _settings(options, (Host("localhost", job.per_host),), job.per_host)
-        settings = dataclasses.replace(settings, mpi_args=(*job.custom_words, *settings.mpi_args))
-        if options["dry_run"]:
-            return _launch(options, settings, command, without_rank_variables(os.environ))
-        outcome = launch.launch(settings, command)
-    except LaunchError as error:
-        sagemaker.tell_failure(str(error))
-        raise
-    if outcome.code:
-        report = outcome.report or f"The job ended with exit code {outcome.code}."
-        sagemaker.tell_failure(f"{outcome.end.raised or report.splitlines()[-1]}\n{report}")
-    return outcome.code

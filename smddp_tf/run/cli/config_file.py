@@ -8,21 +8,19 @@ from typing import Any
 from smddp_tf.exceptions import LaunchError
 from smddp_tf.run.cli.options import KNOBS
 
-# Keys without a knob: (section, key) to option; a section "" is the file's top level.
-_OTHERS = {
-    ("stall_check", "enabled"): "stall_check",
-    ("logging", "with_timestamp"): "log_with_timestamp",
-    ("logging", "hide_timestamp"): "log_with_timestamp",
-}
 _TOP = {
     "binding_args", "disable_cache", "hostfile", "hosts", "mpi_args", "network_interfaces", "num_proc",
     "output_filename", "prefix_timestamp", "ssh_identity_file", "ssh_port", "start_timeout", "fabric", "tcp", "verbose",
 }  # fmt: skip
 _TOP_ALIASES = {"np": "num_proc", "network_interface": "network_interfaces", "host_file": "hostfile"}
-_ELASTIC = {
-    "min_np": "min_np", "min_num_proc": "min_np", "max_np": "max_np", "max_num_proc": "max_np",
-    "slots_per_host": "slots_per_host", "elastic_timeout": "elastic_timeout", "reset_limit": "reset_limit",
-    "host_discovery_script": "host_discovery_script",
+# Keys without a knob, by section.
+_OTHERS = {
+    "logging": {"hide_timestamp": "log_with_timestamp"},
+    "elastic": {
+        "min_np": "min_np", "min_num_proc": "min_np", "max_np": "max_np", "max_num_proc": "max_np",
+        "slots_per_host": "slots_per_host", "elastic_timeout": "elastic_timeout", "reset_limit": "reset_limit",
+        "host_discovery_script": "host_discovery_script",
+    },
 }  # fmt: skip
 
 
@@ -46,7 +44,7 @@ def read_config(path: str) -> dict[str, Any]:
 
 
 def _flattened(content: dict[str, Any], path: str) -> dict[str, Any]:
-    sections = {knob.section for knob in KNOBS} | {"elastic"}
+    sections = _OTHERS.keys() | {knob.section for knob in KNOBS}
     options: dict[str, Any] = {}
     for name, value in content.items():
         if name in sections:
@@ -68,12 +66,10 @@ def _flattened(content: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def _option_of(section: str, key: str, path: str) -> str:
-    if option := _OTHERS.get((section, key)) or (section == "elastic" and _ELASTIC.get(key)):
-        return option
-    of_section = {knob.key: knob.name for knob in KNOBS if knob.section == section}
-    if key not in of_section:
+    options = {knob.key: knob.name for knob in KNOBS if knob.section == section} | _OTHERS.get(section, {})
+    if key not in options:
         raise LaunchError(
             f"{path} has a key `{key}` under `{section}` that smddprun does not know. Known there: "
-            f"{', '.join(sorted([*of_section, *(name for other, name in _OTHERS if other == section)]))}."
+            f"{', '.join(sorted(options))}."
         )
-    return of_section[key]
+    return options[key]

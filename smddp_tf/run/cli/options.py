@@ -34,18 +34,23 @@ def _as_switch(value: Any) -> str:
     return "1" if value else "0"
 
 
-@dataclass(frozen=True)
+def _as_opposite(value: Any) -> str:
+    return _as_switch(not value)
+
+
+@dataclass
 class Knob:
     """A flag.
 
     Attributes:
-        option: without the dashes; a switch also exists as --no-OPTION.
+        option: without the dashes.
         kind: bool, int, float or str.
         section, key: where horovodrun's YAML file has it; the key is the option's name without the section's, or given.
         help: for --help.
         own_variable: the variable of the engine that wins over Horovod's, so it is set too.
         as_text: the variable's value; as_own: that of `own_variable`, where it differs.
         ignored: why the flag is accepted and has no effect, which leads to a note; "": it has one.
+        off: the option that switches a switch off; --no-OPTION, or given.
         variable: Horovod's environment variable, which scripts may read as well; that of the option's name, or given.
     """
 
@@ -59,16 +64,16 @@ class Knob:
     ignored: str = ""
     key: str = ""
     variable: str = ""
+    off: str = ""
 
     def __post_init__(self) -> None:
-        derived = {
-            "key": self.key or self.name.removeprefix(f"{self.section}_"),
-            "variable": self.variable or f"HOROVOD_{self.name.upper()}",
-            "help": f"Ignored: {self.ignored}" if self.ignored else self.help,
-            "as_text": _as_switch if self.kind is bool else self.as_text,
-        }
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+        self.key = self.key or self.name.removeprefix(f"{self.section}_")
+        self.variable = self.variable or f"HOROVOD_{self.name.upper()}"
+        self.off = self.off or f"no-{self.option}"
+        if self.ignored:
+            self.help = f"Ignored: {self.ignored}"
+        if self.kind is bool and self.as_text is str:
+            self.as_text = _as_switch
 
     @property
     def name(self) -> str:
@@ -90,6 +95,8 @@ def _full_path(value: str) -> str:
 
 
 KNOBS = (
+    Knob("stall-check", bool, "stall_check", "Watch for ranks that are missing (on).", as_text=_as_opposite,
+         key="enabled", variable="HOROVOD_STALL_CHECK_DISABLE"),
     Knob("fusion-threshold-mb", float, "params",
          "Close a fusion bucket at this size, in MiB; 0 gives every tensor its own.", "SMDDP_BUCKET_BYTES",
          _megabytes, variable="HOROVOD_FUSION_THRESHOLD"),
@@ -125,18 +132,17 @@ KNOBS = (
     Knob("log-level", str, "logging",
          "Least severe message of the engine: trace, debug, info, warning, error or fatal.", "SMDDP_LOG_LEVEL",
          str.lower, _our_level, key="level"),
+    Knob("log-with-timestamp", bool, "logging",
+         "The engine's own messages carry the time; for all lines: --prefix-timestamp.", "SMDDP_LOG_TIMESTAMP",
+         _as_opposite, _as_switch, key="with_timestamp", variable="HOROVOD_LOG_HIDE_TIME",
+         off="log-without-timestamp"),
 )  # fmt: skip
-
-
-def _switch(name: str, help: str, hidden: bool = False) -> Callable[..., Any]:
-    return click.option(f"--{name}/--no-{name}", name.replace("-", "_"), default=None, help=help, hidden=hidden)
 
 
 def _knob_option(knob: Knob) -> Callable[..., Any]:
     hidden = bool(knob.ignored)  # docs/launching.md lists them
-    if knob.kind is bool:
-        return _switch(knob.option, knob.help, hidden)
-    return click.option(f"--{knob.option}", knob.name, type=knob.kind, help=knob.help, hidden=hidden)
+    flag = f"--{knob.option}/--{knob.off}" if knob.kind is bool else f"--{knob.option}"
+    return click.option(flag, knob.name, type=knob.kind, default=None, help=knob.help, hidden=hidden)
 
 
 _FLAG: dict[str, Any] = {"is_flag": True, "default": None}
@@ -174,10 +180,7 @@ _OPTIONS = [
     click.option("--fabric", type=click.Choice(FABRICS), envvar="SMDDP_FABRIC",
                  help="Messages between hosts: TCP, libfabric (EFA, ...) or UCX. Default: auto, which is TCP."),
     click.option("--tcp/--no-tcp", default=None, help="The same as --fabric tcp."),
-    _switch("stall-check", "Watch for ranks that are missing (on)."),
     *map(_knob_option, KNOBS),
-    click.option("--log-with-timestamp/--log-without-timestamp", "log_with_timestamp", default=None,
-                 help="The engine's own messages carry the time; for all lines: --prefix-timestamp."),
     click.option("--disable-cache", help="No meaning here: there is no cache of checks.", **_FLAG, **_HIDDEN),
     click.option("--mpi/--no-mpi", "use_mpi", default=None,
                  help="Start the ranks by MPI (the default), or without it, by ssh; they connect by TCP then."),
@@ -244,11 +247,6 @@ def variables_of_knobs(values: Mapping[str, Any]) -> dict[str, str]:
             variables[knob.variable] = knob.as_text(value)
             if knob.own_variable:
                 variables[knob.own_variable] = (knob.as_own or knob.as_text)(value)
-    if values.get("stall_check") is not None:
-        variables["HOROVOD_STALL_CHECK_DISABLE"] = _as_switch(not values["stall_check"])
-    if values.get("log_with_timestamp") is not None:
-        variables["HOROVOD_LOG_HIDE_TIME"] = _as_switch(not values["log_with_timestamp"])
-        variables["SMDDP_LOG_TIMESTAMP"] = _as_switch(values["log_with_timestamp"])
     return variables
 
 

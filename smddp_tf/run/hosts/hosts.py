@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import socket
 from collections.abc import Sequence
@@ -132,19 +133,15 @@ def is_this_host(name: str) -> bool:
     own = socket.gethostname()
     if name in ("localhost", "127.0.0.1", "::1", own, own.split(".")[0]):
         return True
-    try:
-        addresses = {entry[4][0] for entry in socket.getaddrinfo(name, None)}
-    except OSError:
-        return False
-    return any(_is_own_address(str(address)) for address in addresses)
+    with contextlib.suppress(OSError):
+        return any(_is_own_address(str(entry[4][0])) for entry in socket.getaddrinfo(name, None))
+    return False
 
 
 def _is_own_address(address: str) -> bool:
     """Returns whether an address is one of this host: a socket can be bound to it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.bind((address, 0))
-    except OSError:
-        return False
-    return True
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.bind((address, 0))
+        return True
+    return False

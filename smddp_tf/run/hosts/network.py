@@ -118,8 +118,6 @@ def resolve(names: Sequence[str]) -> list[str]:
     """The IPv4 addresses of those hosts that this one can resolve."""
     found = []
     for name in names:
-        try:
+        with contextlib.suppress(OSError):  # mpirun, or an agent that stands in for ssh, may know better
             found.append(str(socket.getaddrinfo(name, None, socket.AF_INET)[0][4][0]))
-        except OSError:  # mpirun, or an agent that stands in for ssh, may know better
-            pass
     return found

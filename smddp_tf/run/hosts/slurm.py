@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 
@@ -63,32 +64,21 @@ def expand_nodelist(text: str) -> list[str]:
     """
     names: list[str] = []
     for part in re.split(r",(?![^\[]*\])", text):  # at commas outside of brackets
-        names += _expand(part.strip(), text) if part.strip() else []
+        pieces = re.split(r"\[([\d,\s-]*)\]", part.strip())  # every second one is the inside of brackets
+        if any(re.search(r"[\[\]]", piece) for piece in pieces):
+            raise _unreadable(text)
+        choices = [_numbers(piece, text) if index % 2 else [piece] for index, piece in enumerate(pieces)]
+        names += filter(None, map("".join, itertools.product(*choices)))
     if not names:
         raise LaunchError(f"Expected Slurm's list of nodes. Received: {text!r}, which names none.")
     return names
 
 
-def _expand(part: str, whole: str) -> list[str]:
-    head, bracket, rest = part.partition("[")
-    if not bracket:
-        if "]" in part:
-            raise _unreadable(whole)
-        return [part]
-    inside, closing, tail = rest.partition("]")
-    if not closing:
-        raise _unreadable(whole)
-    tails = _expand(tail, whole) if tail else [""]
-    return [f"{head}{number}{end}" for number in _numbers(inside, whole) for end in tails]
-
-
 def _numbers(text: str, whole: str) -> list[str]:
-    numbers = []
+    numbers: list[str] = []
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
-        if not match:
-            raise _unreadable(whole)
-        first, last = match[1], match[2] or match[1]
+        first, last = (match[1], match[2] or match[1]) if match else ("1", "0")
         if int(last) < int(first):
             raise _unreadable(whole)
         numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -94,7 +93,7 @@ def run(
         LaunchError: the job cannot be started, or a rank ended without a result.
         Exception: what `func` raised on the rank that failed first; its `__cause__` shows that rank's traceback.
     """
-    del reset_limit, cooldown_range, disable_cache, use_mpi
+    options = dict(locals())
     from smddp_tf.run.launch import settings
 
     ranks = num_proc if np is None else np
@@ -104,20 +103,8 @@ def run(
     )  # fmt: skip
     placed = settings.hosts_and_ranks(ranks, hosts, hostfile, slots, os.environ if hosts or hostfile else {})
     assert placed is not None
-    interfaces = network_interfaces or network_interface or ()
-    job = settings.Settings(
-        ranks=placed[1],
-        hosts=placed[0],
-        variables=settings.UNBUFFERED,
-        network_interfaces=tuple(interfaces.split(",") if isinstance(interfaces, str) else interfaces),
-        mpi_args=settings.words(mpi_args),
-        ssh_port=ssh_port,
-        ssh_identity_file=settings.absolute(ssh_identity_file),
-        start_timeout=settings.start_timeout_of(start_timeout, os.environ),
-        output_filename=settings.absolute(output_filename),
-        verbose=int(verbose or 0),
-        mpi=not use_gloo,
-    )
+    options["network_interfaces"] = network_interfaces or network_interface
+    job = settings.settings_of(options, *placed, variables=settings.UNBUFFERED, mpi=not use_gloo)
     return results_of(job, payload_of(func, args, kwargs or {}), executable or sys.executable)
 
 
@@ -137,6 +124,8 @@ def payload_of(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
 
 def _not_picklable(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
     """Which arguments, and which variables that the function's own code refers to, cannot be pickled."""
+    import inspect  # not at the top: every rank's supervisor imports this module, with its package
+
     import cloudpickle
 
     function = inspect.unwrap(func)

@@ -13,13 +13,14 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from smddp_tf.exceptions import LaunchError
-from smddp_tf.run.launch.rank_states import RankStates
-from smddp_tf.run.launch.signals import LauncherSignals
 from smddp_tf.link.channel import ADDRESS, KEY, Kind
 from smddp_tf.link.ends import End
 from smddp_tf.link.server import ControlServer, Frame
+from smddp_tf.run.launch.rank_states import RankStates
+from smddp_tf.run.launch.signals import LauncherSignals
 from smddp_tf.run.output.console import MPIRUN, say
 from smddp_tf.run.output.output import Output
 from smddp_tf.run.rank.processes import end_with_parent
@@ -288,8 +289,6 @@ def _signal_group(process: subprocess.Popen[bytes], sign: int) -> None:
 
 
 def _is_supervisor(process_id: int) -> bool:
-    try:
-        with open(f"/proc/{process_id}/cmdline", "rb") as file:
-            return b"smddp_tf.run" in file.read()
-    except OSError:
-        return False
+    with contextlib.suppress(OSError):
+        return b"smddp_tf.run" in Path(f"/proc/{process_id}/cmdline").read_bytes()
+    return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import secrets
@@ -12,6 +13,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from smddp_tf.lifecycle.rank_variables import RENDEZVOUS, without_rank_variables
+from smddp_tf.link.channel import ADDRESS, KEY
+from smddp_tf.link.server import ControlServer
 from smddp_tf.rendezvous.meeting import SECRET
 from smddp_tf.rendezvous.starters import COORDINATOR
 from smddp_tf.run.hosts.hosts import is_this_host
@@ -22,8 +25,6 @@ from smddp_tf.run.launch.job import Job, Outcome
 from smddp_tf.run.launch.mpi import find_mpi, with_home
 from smddp_tf.run.launch.mpirun_command import MpirunCommand, build_command, forwarded_names, names_agent, ssh_words
 from smddp_tf.run.launch.settings import Settings
-from smddp_tf.link.channel import ADDRESS, KEY
-from smddp_tf.link.server import ControlServer
 from smddp_tf.run.output.console import say
 from smddp_tf.run.output.lines import starts_traceback
 from smddp_tf.run.output.output import Output
@@ -66,18 +67,6 @@ def launch(settings: Settings, command: Sequence[str], payload: bytes = b"") -> 
     if not names_agent(settings.mpi_args, environment):
         check_hosts(settings.remote_hosts)
     line, choice = line_of(settings, environment)
-    return run_line(settings, line, choice, command, environment, payload)
-
-
-def run_line(
-    settings: Settings,
-    line: MpirunCommand,
-    choice: Choice,
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    payload: bytes = b"",
-) -> Outcome:
-    """Runs a job with an existing mpirun line. Its ranks must get the supervisor's variables from `environment`."""
     if settings.reports:
         say(started(settings))
     if settings.verbose:
@@ -92,7 +81,7 @@ def run_line(
     if not settings.mpi:
         where = _rendezvous(settings.hosts_of_ranks[0], addresses[0])
         environment = {**environment, COORDINATOR: ":".join(where.values()), SECRET: secrets.token_hex(32)}
-    with ControlServer(addresses, settings.ranks) as server, Output(
+    with contextlib.closing(ControlServer(addresses, settings.ranks)) as server, Output(
         settings.ranks, settings.output_filename, settings.prefix_timestamp, greets
     ) as output:  # fmt: skip
         exported = [] if local_only or line.forwards_all else [*_KEYS, *(word for name in new for word in ("-x", name))]

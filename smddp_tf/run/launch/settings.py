@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from smddp_tf import urls
 from smddp_tf.exceptions import LaunchError
@@ -100,6 +101,22 @@ def hosts_and_ranks(
     return tuple(host for host in found if host.name in used), wanted
 
 
+def settings_of(options: Mapping[str, Any], hosts: tuple[Host, ...], ranks: int, **more: Any) -> Settings:
+    """The job of options with the names of smddprun's; those that are missing, or None, keep their defaults.
+
+    Args:
+        options: by name; those of other things do not count.
+        hosts, ranks: as `hosts_and_ranks` returns them.
+        more: other fields.
+
+    Raises:
+        LaunchError: the start timeout is none.
+    """
+    given = {name: convert(options[name]) for name, convert in _CONVERTED.items() if options.get(name) is not None}
+    given["start_timeout"] = start_timeout_of(options["start_timeout"], os.environ)
+    return Settings(ranks, hosts, ssh_port=options["ssh_port"], **given, **more)
+
+
 def check_elastic(
     ranks: int | None, least: int | None, most: int | None, discovery_script: str | None, can_restart: bool = True
 ) -> None:  # fmt: skip
@@ -147,6 +164,16 @@ def start_timeout_of(given: float | None, environment: Mapping[str, str]) -> flo
 def absolute(path: str | None) -> str:
     """The path, absolute; "" when there is none."""
     return os.path.abspath(os.path.expanduser(path)) if path else ""
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    return tuple(given.split(",") if isinstance(given, str) else given)
+
+
+_CONVERTED: dict[str, Callable[[Any], Any]] = {
+    "network_interfaces": _names, "mpi_args": words, "ssh_identity_file": absolute,
+    "output_filename": absolute, "prefix_timestamp": bool, "verbose": int, "mpirun": str,
+}  # fmt: skip
 
 
 def commits_at(folder: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -110,12 +111,9 @@ def write(stream: int, text: str) -> None:
     file = sys.stderr if stream else sys.stdout
     if file is None:  # it was closed before the start
         return
+    encoding = file.encoding or "utf-8"
     try:
-        try:
-            file.write(text)
-        except UnicodeEncodeError:
-            encoding = file.encoding or "ascii"
-            file.write(text.encode(encoding, "replace").decode(encoding))
+        file.write(text.encode(encoding, "replace").decode(encoding))  # characters that it lacks become question marks
         file.flush()
     except (OSError, ValueError) as error:
         _give_up(stream, file)
@@ -136,7 +134,6 @@ def _give_up(stream: int, file: TextIO) -> None:
 
 
 def _is_terminal(stream: int) -> bool:
-    try:
+    with contextlib.suppress(AttributeError, ValueError):  # it was closed
         return (sys.stderr if stream else sys.stdout).isatty()
-    except (AttributeError, ValueError):  # it was closed
-        return False
+    return False

@@ -72,8 +72,10 @@ def on_host() -> None:
     parent = os.getpid()
     ranks = [
         subprocess.Popen(
-            what["command"], env={**os.environ, **what["environment"], **_numbers(what, local)},
-            stdin=subprocess.DEVNULL, preexec_fn=lambda: end_with_parent(signal.SIGTERM, parent),
+            what["command"],
+            env={**os.environ, **what["environment"], **_numbers(what, local)},
+            stdin=subprocess.DEVNULL,
+            preexec_fn=lambda: end_with_parent(signal.SIGTERM, parent),
         )  # fmt: skip
         for local in range(what["slots"])
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -9,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from smddp_tf.link.server import ControlServer
 from smddp_tf.run.launch import job as job_module
 from smddp_tf.run.launch.job import Job, Outcome
-from smddp_tf.link.server import ControlServer
 from smddp_tf.run.output.output import Output
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -41,7 +42,7 @@ class Slow(Output):
 def run_job(program: str) -> Outcome:
     """A job of one rank, which is its own mpirun."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with ControlServer(["127.0.0.1"]) as server, Slow(1) as output:
+    with contextlib.closing(ControlServer(["127.0.0.1"])) as server, Slow(1) as output:
         return Job([sys.executable, "-c", program], environment, ["localhost"], server, output, 60).run()
 
 

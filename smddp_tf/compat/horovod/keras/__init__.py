@@ -10,40 +10,24 @@ from __future__ import annotations
 from typing import Any
 
 from smddp_tf import basics
-from smddp_tf.basics import *  # noqa: F403
+from smddp_tf import keras as _others
 from smddp_tf.collectives import graph
-from smddp_tf.collectives.reduce_op import Adasum, Average, Sum
+from smddp_tf.collectives.reduce_op import Average
 from smddp_tf.compat.horovod.keras import callbacks
 from smddp_tf.compression import AnyCompressor, Compression
-from smddp_tf.keras import (
-    PartialDistributedOptimizer,
-    allgather,
-    broadcast,
-    broadcast_global_variables,
-    elastic,
-    load_model,
-    reducescatter,
-    values,
-)
+from smddp_tf.keras import values
 from smddp_tf.keras.optimizer.distributed import DistributedOptimizer as _DistributedOptimizer
 
 __all__ = [
-    *(name for name in basics.__all__ if name != "is_homogeneous"),
-    "Adasum",
-    "Average",
-    "Compression",
-    "DistributedOptimizer",
-    "PartialDistributedOptimizer",
-    "Sum",
-    "allgather",
-    "allreduce",
-    "broadcast",
-    "broadcast_global_variables",
-    "callbacks",
-    "elastic",
-    "load_model",
-    "reducescatter",
-]
+    "Adasum", "Average", "Compression", "DistributedOptimizer", "PartialDistributedOptimizer", "Sum", "allgather",
+    "allreduce", "broadcast", "broadcast_global_variables", "callbacks", "elastic", "load_model", "reducescatter",
+]  # fmt: skip
+__all__ += [name for name in basics.__all__ if name != "is_homogeneous"]
+
+
+def __getattr__(name: str) -> Any:
+    """What is the same in `horovod.tensorflow.keras`."""
+    return getattr(_others, name)
 
 
 @graph.no_autograph

@@ -13,12 +13,9 @@ from smddp_tf.keras.callbacks import (
 )
 
 __all__ = [
-    "BestModelCheckpoint",
-    "BroadcastGlobalVariablesCallback",
-    "LearningRateScheduleCallback",
-    "LearningRateWarmupCallback",
-    "MetricAverageCallback",
-]
+    "BestModelCheckpoint", "BroadcastGlobalVariablesCallback", "LearningRateScheduleCallback",
+    "LearningRateWarmupCallback", "MetricAverageCallback",
+]  # fmt: skip
 
 
 class BestModelCheckpoint(_callbacks.BestModelCheckpoint):
