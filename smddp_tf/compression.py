@@ -6,6 +6,7 @@ The engine itself narrows for the built-in compressors, while it copies, and sum
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, Union
 
 from smddp_tf._native import needs_tensorflow  # noqa: F401
@@ -22,6 +23,7 @@ __all__ = [
     "Int8Compressor",
     "NoneCompressor",
     "narrow",
+    "reduce_compressed",
     "split",
 ]
 
@@ -159,6 +161,25 @@ def split(compression: AnyCompressor) -> tuple[Any, str]:
         f'"bf16"), or a class with `compress` and `decompress`. Received: compression={compression!r} (of type '
         f"{type(compression).__name__})."
     )
+
+
+def reduce_compressed(
+    reduce: Callable[[list[tf.Tensor]], Iterable[tf.Tensor]], tensors: Iterable[tf.Tensor], compression: AnyCompressor
+) -> list[Any]:
+    """Calls a compressor around a reduction.
+
+    Args:
+        reduce: returns the results for a list of tensors, in its order.
+        tensors: what is reduced.
+        compression: see `split`.
+
+    Returns:
+        The results of `reduce` for the compressed tensors, decompressed.
+    """
+    codec, _ = split(compression)
+    pairs = [codec.compress(tensor) for tensor in tensors]
+    results = reduce([compressed for compressed, _ in pairs])
+    return [codec.decompress(result, ctx) for result, (_, ctx) in zip(results, pairs)]
 
 
 def narrow(tensor: tf.Tensor, dtype: tf.DType) -> tuple[tf.Tensor, tf.DType | None]:

@@ -214,7 +214,7 @@ def checked(process_set: object) -> ProcessSet:
 def id_of(process_set: Any) -> int:
     """Returns the number of a set in use, for an op, which checks when it runs that this process is a member.
 
-    Raises ValueError for a set that is not in use, or no longer, or not in this session.
+    Raises ValueError before `init`, and for a set that is not in use, or no longer, or not in this session.
     """
     number = checked(process_set).process_set_id
     if number is None:
@@ -222,8 +222,7 @@ def id_of(process_set: Any) -> int:
             f"`process_set` is not in use: {process_set}. Give it to `hvd.init(process_sets=[...])` or "
             "`hvd.add_process_set` first; `hvd.shutdown` and `hvd.remove_process_set` end it."
         )
-    if number != 0:
-        ranks_of(number)  # a copy of a set keeps the number of one that was removed
+    ranks_of(number)  # a copy of a set keeps the number of one that was removed
     return number
 
 

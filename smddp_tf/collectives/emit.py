@@ -29,10 +29,16 @@ def allreduce_list(
     with `compiled`: the gradient of such a function is compiled too, but traced outside.
     """
     _check_reduction("allreduce", tensors, reduction, name)
+    return _collective("allreduce", tensors, name, compiled, **_attributes_of(reduction))
+
+
+def _collective(
+    kind: str, tensors: Sequence[tf.Tensor], name: str, compiled: bool = False, **attributes: Any
+) -> list[tf.Tensor]:
     if compiled or graph.compiling():
-        return xla.collective("allreduce", tensors, name, **_attributes_of(reduction))
-    emit = loader.op_library().smddp_allreduce
-    return graph.run_independently(emit(tensors=list(tensors), **_addressed(name), **_attributes_of(reduction)))
+        return xla.collective(kind, tensors, name, **attributes)
+    emit = getattr(loader.op_library(), f"smddp_{kind}")
+    return graph.run_independently(emit(tensors=list(tensors), **_addressed(name), **attributes))
 
 
 def register_plan(key: str, dtypes: Sequence[str], shapes: Sequence[Any], reduction: ReduceSpec, **more: Any) -> int:
@@ -90,7 +96,7 @@ def reduce_gradient(tensor: tf.Tensor, plan: int, index: int, reduction: ReduceS
     `reduction` and `key` are what the plan was registered with; the op keeps the first for its own gradient. `name` is
     for messages only.
     """
-    return _planned(loader.op_library().smddp_reduce_gradient, tensor, plan, index, reduction, key, name)
+    return _planned("reduce_gradient", tensor, plan, index, reduction, key, name)
 
 
 def set_plan(op: tf.Operation, plan: int, index: int, key: str) -> None:
@@ -103,9 +109,8 @@ def reduce_part(
     tensor: tf.Tensor, plan: int, index: int, reduction: ReduceSpec, key: str, name: str, parts: int
 ) -> tf.Tensor:
     """Emits one SmddpReducePart, by a plan of kind "reduce_parts". The result is this rank's shard, flat and padded."""
-    emit = loader.op_library().smddp_reduce_part
     where = {"parts": parts, "place": _shard_index(parts), "shape": [part_length(tensor.shape.num_elements(), parts)]}
-    return _planned(emit, tensor, plan, index, reduction, key, name, **where)
+    return _planned("reduce_part", tensor, plan, index, reduction, key, name, **where)
 
 
 def part_length(elements: int, parts: int) -> int:
@@ -117,9 +122,8 @@ def gather_part(
     tensor: tf.Tensor, plan: int, index: int, shape: Sequence[int], key: str, name: str, parts: int
 ) -> tf.Tensor:
     """Emits one SmddpGatherPart, by a plan of kind "gather_parts". The result is the full tensor, of `shape`."""
-    emit = loader.op_library().smddp_gather_part
     where = {"parts": parts, "place": _shard_index(parts), "shape": shape}
-    return _planned(emit, tensor, plan, index, ReduceSpec(Sum), key, name, **where)
+    return _planned("gather_part", tensor, plan, index, ReduceSpec(Sum), key, name, **where)
 
 
 def _shard_index(parts: int) -> int:
@@ -128,9 +132,9 @@ def _shard_index(parts: int) -> int:
 
 
 def _planned(
-    emit: Any, tensor: tf.Tensor, plan: int, index: int, reduction: ReduceSpec, key: str, name: str, **more: Any
+    kind: str, tensor: tf.Tensor, plan: int, index: int, reduction: ReduceSpec, key: str, name: str, **more: Any
 ) -> tf.Tensor:
-    where = {"plan": plan, "index": index, "plan_key": key}
+    emit, where = getattr(loader.op_library(), f"smddp_{kind}"), {"plan": plan, "index": index, "plan_key": key}
     output = emit(gradient=tensor, **_addressed(name), **where, **_attributes_of(reduction), **more)
     return graph.run_independently([output])[0]
 
@@ -146,8 +150,7 @@ def reducescatter_list(tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name
     _check_reduction("reducescatter", tensors, reduction, name)
     if graph.compiling():
         return _reducescatter_compiled(tensors, reduction, name)
-    emit = loader.op_library().smddp_reducescatter
-    return graph.run_independently(emit(tensors=list(tensors), **_addressed(name), **_attributes_of(reduction)))
+    return _collective("reducescatter", tensors, name, **_attributes_of(reduction))
 
 
 def _reducescatter_compiled(tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name: str) -> list[tf.Tensor]:
@@ -175,25 +178,17 @@ def allgather_list(tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
             xla.collective("allgather", [tensor], one, gathered_ranks=process_sets.current_size())[0]
             for tensor, one in zip(tensors, names)
         ]
-    return graph.run_independently(loader.op_library().smddp_allgather(tensors=list(tensors), **_addressed(name)))
+    return _collective("allgather", tensors, name)
 
 
 def alltoall_tensor(tensor: tf.Tensor, splits: tf.Tensor | None, name: str) -> tuple[tf.Tensor, tf.Tensor]:
     """Emits one SmddpAlltoall; returns what was received, and the rows from each rank. Without splits all are equal."""
     _check_dtypes("alltoall", [tensor], _MOVABLE)
-    if graph.compiling():
-        raise NotImplementedError(
-            "hvd.alltoall is not supported in a function compiled by XLA, which must know the shapes of all results "
-            f"beforehand. Received: hvd.alltoall '{name}' under jit_compile=True. Call it before or after the compiled "
-            "function."
-        )
+    _refuse_compiling("hvd.alltoall", name, "must know the shapes of all results beforehand")
     even = splits is None
-    outputs = loader.op_library().smddp_alltoall(
-        tensor=tensor,
-        splits=tf.zeros([0], tf.int64) if splits is None else tf.cast(splits, tf.int64),
-        **_addressed(name),
-        even_split=even,
-    )
+    splits = tf.zeros([0], tf.int64) if splits is None else tf.cast(splits, tf.int64)
+    emit = loader.op_library().smddp_alltoall
+    outputs = emit(tensor=tensor, splits=splits, even_split=even, **_addressed(name))
     graph.run_independently([outputs.received])
     return outputs.received, outputs.received_splits
 
@@ -201,11 +196,7 @@ def alltoall_tensor(tensor: tf.Tensor, splits: tf.Tensor | None, name: str) -> t
 def broadcast_list(tensors: Sequence[tf.Tensor], root_rank: int, name: str) -> list[tf.Tensor]:
     """Emits one SmddpBroadcast for all `tensors`."""
     _check_dtypes("broadcast", tensors, _MOVABLE)
-    root_rank = checked_root(root_rank)
-    if graph.compiling():
-        return xla.collective("broadcast", tensors, name, root_rank=root_rank)
-    emit = loader.op_library().smddp_broadcast
-    return graph.run_independently(emit(tensors=list(tensors), **_addressed(name), root_rank=root_rank))
+    return _collective("broadcast", tensors, name, root_rank=checked_root(root_rank))
 
 
 def barrier(name: str) -> tf.Operation | None:
@@ -220,12 +211,7 @@ def barrier(name: str) -> tf.Operation | None:
     Raises:
         NotImplementedError: XLA compiles the function.
     """
-    if graph.compiling():
-        raise NotImplementedError(
-            "hvd.barrier is not supported in a function compiled by XLA, which keeps no order between ops that pass no "
-            f"tensors to each other. Received: hvd.barrier '{name}' under jit_compile=True. Call it before or after "
-            "the compiled function."
-        )
+    _refuse_compiling("hvd.barrier", name, "keeps no order between ops that pass no tensors to each other")
     return loader.op_library().smddp_barrier(**_addressed(name))
 
 
@@ -241,15 +227,19 @@ def join(name: str) -> tf.Tensor:
     Raises:
         NotImplementedError: XLA compiles the function.
     """
-    if graph.compiling():
-        raise NotImplementedError(
-            "hvd.join is not supported in a function compiled by XLA, which would run it in an order of its own. "
-            f"Received: hvd.join '{name}' under jit_compile=True. Call it after the compiled function."
-        )
+    _refuse_compiling("hvd.join", name, "would run it in an order of its own", "after")
     with tf.control_dependencies(graph.collectives_so_far()):
         last = loader.op_library().smddp_join(**_addressed(name))
     graph.let_wait_for(last)
     return last
+
+
+def _refuse_compiling(what: str, name: str, why: str, when: str = "before or after") -> None:
+    if graph.compiling():
+        raise NotImplementedError(
+            f"{what} is not supported in a function compiled by XLA, which {why}. "
+            f"Received: {what} '{name}' under jit_compile=True. Call it {when} the compiled function."
+        )
 
 
 def scaled(tensor: tf.Tensor, factor: float) -> tf.Tensor:
@@ -311,7 +301,7 @@ def _addressed(name: str) -> dict[str, Any]:
     return {"tensor_name": name, "process_set": process_sets.current()}
 
 
-def _attributes_of(reduction: ReduceSpec) -> dict[str, int | str]:
+def _attributes_of(reduction: ReduceSpec) -> dict[str, Any]:
     return {
         "reduce_op": int(reduction.op),
         "prescale_bits": _float64_bits(reduction.prescale),

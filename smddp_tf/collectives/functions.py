@@ -9,31 +9,26 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import basics, process_sets
+from smddp_tf import process_sets
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
-from smddp_tf.collectives import emit, graph
+from smddp_tf.collectives import emit, graph, objects
 from smddp_tf.collectives.layouts import identity, layout_of
-from smddp_tf.collectives.objects import allgather_object, broadcast_object, broadcast_object_fn
+from smddp_tf.collectives.objects import allgather_object as allgather_object
+from smddp_tf.collectives.objects import broadcast_object as broadcast_object
+from smddp_tf.collectives.objects import broadcast_object_fn as broadcast_object_fn
 from smddp_tf.exceptions import reason_of
-from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
+from smddp_tf.process_sets import ProcessSet, global_process_set
 
-__all__ = [
-    "allgather_object",
-    "broadcast_",
-    "broadcast_global_variables",
-    "broadcast_object",
-    "broadcast_object_fn",
-    "broadcast_variables",
-]
+__all__ = ["broadcast_", "broadcast_global_variables", "broadcast_variables"]
+__all__ += objects.__all__
 
 # By id. `fit` asks whether a model's weights have been broadcast, and so whether it is meant for all ranks.
 _broadcast: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _CANNOT_TRAVEL = (tf.resource, tf.variant)
 
 
-@graph.no_autograph
-@scoped
+@graph.collective
 def broadcast_variables(
     variables: Iterable[Any], root_rank: int, process_set: ProcessSet = global_process_set, inplace: bool = False
 ) -> tf.Operation | None:
@@ -62,8 +57,7 @@ def broadcast_variables(
     return tf.group(*done) if graph.is_for_session() else None
 
 
-@graph.no_autograph
-@scoped
+@graph.collective
 def broadcast_(
     variables: Sequence[Any], root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[tf.Tensor]:
@@ -122,7 +116,6 @@ def broadcast_global_variables(root_rank: int) -> tf.Operation | None:
 
 def _assigned(variables: list[Any], root_rank: int, name: str | None) -> list[Any]:
     """Sends and assigns; returns the assignments, for control dependencies."""
-    basics.size()
     variables = _that_can_travel(variables)
     texts = [variable for variable in variables if tf.as_dtype(variable.dtype) == tf.string]
     numbers = [variable for variable in variables if tf.as_dtype(variable.dtype) != tf.string]

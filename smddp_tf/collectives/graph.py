@@ -48,6 +48,11 @@ def no_autograph(function: Function) -> Function:
     return shown
 
 
+def collective(function: Function) -> Function:
+    """A collective of the API: excluded from AutoGraph, and run in the scope of its argument `process_set`."""
+    return no_autograph(process_sets.scoped(function))
+
+
 def tensor_name(kind: str, name: str | None) -> str:
     """Returns the name by which the ranks match one operation.
 
@@ -80,6 +85,12 @@ def unique_name(wanted: str, separator: str = "_") -> str:
 def count() -> int:
     """Returns the number of collectives that were put into graphs so far."""
     return _count
+
+
+def reductions() -> int:
+    """Returns the number of reductions in this session so far: buckets of plans, and requests by name."""
+    stats = loader.core().stats()
+    return int(stats["planned_buckets"] + stats["named_requests"])
 
 
 def run_independently(outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:

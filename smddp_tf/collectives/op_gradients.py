@@ -6,18 +6,23 @@ and all ranks must ask for it together. The means follow Horovod.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from smddp_tf import process_sets
-from smddp_tf.collectives import emit, graph, run_time_values, xla
+from smddp_tf.collectives import emit, graph, run_time_values, sparse, xla
 from smddp_tf.collectives.reduce_op import Adasum, Average, ReduceSpec, Sum
 
 
-@tf.RegisterGradient("SmddpAllreduce")
-@process_sets.scoped_as_op
+def _gradient_of(op_type: str) -> Callable[[Callable[..., Any]], Any]:
+    """Registers the gradient of an op, which runs in the scope of the op's process set."""
+    return lambda gradient: tf.RegisterGradient(op_type)(process_sets.scoped_as_op(gradient))
+
+
+@_gradient_of("SmddpAllreduce")
+@_gradient_of("SmddpReduceGradient")
 def _allreduce_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]:
     """Reduces the gradients as the forward op does: a scaled sum is linear and symmetric in the ranks.
 
@@ -26,21 +31,13 @@ def _allreduce_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]
     return _reduce_present(grads, _reduction_of_gradient(op), _name_of_gradient(op))
 
 
-@tf.RegisterGradient("SmddpReduceGradient")
-@process_sets.scoped_as_op
-def _reduce_gradient_gradient(op: tf.Operation, grad: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | None:
-    return _reduce_present([grad], _reduction_of_gradient(op), _name_of_gradient(op))[0]
-
-
-@tf.RegisterGradient("SmddpBroadcast")
-@process_sets.scoped_as_op
+@_gradient_of("SmddpBroadcast")
 def _broadcast_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]:
     """Returns the mean over the ranks on the root, whose value all ranks used; zero elsewhere."""
     return _on_root(_reduce_present(grads, ReduceSpec(Average), _name_of_gradient(op)), op)
 
 
-@tf.RegisterGradient("SmddpAllgather")
-@process_sets.scoped_as_op
+@_gradient_of("SmddpAllgather")
 def _allgather_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]:
     """Returns the mean over the ranks of the rows that this rank contributed."""
     name = _name_of_gradient(op)
@@ -54,42 +51,35 @@ def _allgather_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]
     ]
 
 
-@tf.RegisterGradient("SmddpAlltoall")
-@process_sets.scoped_as_op
+@_gradient_of("SmddpAlltoall")
 def _alltoall_gradient(op: tf.Operation, grad: tf.Tensor | tf.IndexedSlices, _: object) -> list[tf.Tensor | None]:
     """Every row of the gradient is sent back to the rank of the row."""
     returned, _ = emit.alltoall_tensor(tf.convert_to_tensor(grad), op.outputs[1], _name_of_gradient(op))
     return [tf.ensure_shape(returned, op.inputs[0].shape), None]
 
 
-@tf.RegisterGradient("SmddpReducescatter")
-@process_sets.scoped_as_op
+@_gradient_of("SmddpReducescatter")
 def _reducescatter_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]:
     """Gathers the rows of all ranks' gradients, scaled as the tensor was; of a sum also by the number of ranks."""
     reduction = emit.reduction_of(op)
     factor = reduction.prescale * reduction.postscale
-    present = [index for index, grad in enumerate(grads) if grad is not None]
-    gathered: list[tf.Tensor | None] = [None] * len(grads)
-    if present:
-        tensors = [emit.scaled(tf.convert_to_tensor(grads[index]), factor) for index in present]
-        if reduction.op == Sum:
-            tensors = [tensor * tf.cast(run_time_values.size(), tensor.dtype) for tensor in tensors]
-        for index, rows in zip(present, emit.allgather_list(tensors, _name_of_gradient(op))):
-            gathered[index] = tf.ensure_shape(rows, op.inputs[index].shape)
-    return gathered
+    tensors = [None if grad is None else emit.scaled(tf.convert_to_tensor(grad), factor) for grad in grads]
+    if reduction.op == Sum:
+        tensors = [sparse.mapped(lambda x: x * tf.cast(run_time_values.size(), x.dtype), each) for each in tensors]
+    name = _name_of_gradient(op)
+    gathered = _of_present(tensors, lambda present: emit.allgather_list(present, name))
+    return [None if rows is None else tf.ensure_shape(rows, x.shape) for rows, x in zip(gathered, op.inputs)]
 
 
-@tf.RegisterGradient(xla.OP_TYPE)
-@process_sets.scoped_as_op
+@_gradient_of(xla.OP_TYPE)
 def _compiled_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]:
     """Equals the gradient of the op of that kind for plain graphs. Inputs that only keep the order have none."""
     kind, name = op.get_attr("kind").decode(), _name_of_gradient(op)
     tensors = list(op.inputs)[: len(op.outputs) - 1]
     grads = grads[: len(tensors)]
-    if kind in ("allreduce", "reduce_gradients"):
-        reduced = _reduce_present(grads, _reduction_of_gradient(op), name, compiled=True)
-    else:
-        reduced = _reduce_present(grads, ReduceSpec(Average), name, compiled=True)
+    is_reduction = kind in ("allreduce", "reduce_gradients")
+    reduction = _reduction_of_gradient(op) if is_reduction else ReduceSpec(Average)
+    reduced = _reduce_present(grads, reduction, name, compiled=True)
     if kind == "broadcast":
         reduced = _on_root(reduced, op, compiled=True)
     if kind == "allgather":
@@ -117,14 +107,14 @@ def _reduce_present(
     grads: Sequence[Any], reduction: ReduceSpec, name: str, compiled: bool = False
 ) -> list[tf.Tensor | None]:
     """Reduces the existing gradients in one op; outputs of integer dtype have none."""
+    return _of_present(grads, lambda tensors: emit.allreduce_list(tensors, reduction, name, compiled))
+
+
+def _of_present(grads: Sequence[Any], emit_one: Callable[[list[tf.Tensor]], list[tf.Tensor]]) -> list[tf.Tensor | None]:
+    """Returns the results of one op for the existing gradients, in their places."""
     present = [index for index, grad in enumerate(grads) if grad is not None]
-    reduced: list[tf.Tensor | None] = [None] * len(grads)
-    if present:
-        tensors = [tf.convert_to_tensor(grads[index]) for index in present]
-        outputs = emit.allreduce_list(tensors, reduction, name, compiled)
-        for index, output in zip(present, outputs):
-            reduced[index] = output
-    return reduced
+    tensors = [tf.convert_to_tensor(grads[index]) for index in present]
+    return sparse.replaced(grads, present, emit_one(tensors) if tensors else [])
 
 
 def _name_of_gradient(op: tf.Operation) -> str:

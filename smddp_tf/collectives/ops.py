@@ -7,14 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import basics
 from smddp_tf.collectives import emit, graph, sparse
 from smddp_tf.collectives import op_gradients as op_gradients  # registers the gradients
 from smddp_tf.collectives.reduce_op import Adasum, Average, Max, Min, Product, ReduceSpec, Sum, resolve_average
 from smddp_tf.collectives.scatter_ops import alltoall, grouped_reducescatter, reducescatter, with_rows
 from smddp_tf.collectives.tensor_types import TensorLike
-from smddp_tf.compression import AnyCompressor, Compression, split
-from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
+from smddp_tf.compression import AnyCompressor, Compression, reduce_compressed, split
+from smddp_tf.process_sets import ProcessSet, global_process_set
 
 __all__ = [
     "Adasum", "Average", "Max", "Min", "Product", "Sum", "allgather", "allreduce", "alltoall", "barrier",
@@ -22,8 +21,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@graph.no_autograph
-@scoped
+@graph.collective
 def allreduce(
     tensor: TensorLike | tf.IndexedSlices,
     average: bool | None = None,
@@ -67,20 +65,12 @@ def allreduce(
     Returns:
         A tensor like `tensor`, or `tf.IndexedSlices`.
     """
-    codec, wire_dtype = split(compression)
-    reduction = ReduceSpec(resolve_average(op, average), prescale_factor, postscale_factor, wire_dtype)
-    basics.size()
+    reduction = ReduceSpec(resolve_average(op, average), prescale_factor, postscale_factor, split(compression)[1])
     name = graph.tensor_name("allreduce", name)
-    if isinstance(tensor, tf.IndexedSlices):
-        with graph.device_scope(device_sparse):
-            return sparse.gather_slices([tensor], reduction, name)[0]
-    with graph.device_scope(device_dense):
-        compressed, ctx = codec.compress(tf.convert_to_tensor(tensor))
-        return codec.decompress(emit.allreduce_list([compressed], reduction, name)[0], ctx)
+    return _allreduced([tensor], reduction, compression, name, (device_dense, device_sparse))[0]
 
 
-@graph.no_autograph
-@scoped
+@graph.collective
 def grouped_allreduce(
     tensors: Sequence[Any],
     average: bool | None = None,
@@ -112,31 +102,33 @@ def grouped_allreduce(
     Returns:
         The list of reduced tensors, in the order given.
     """
-    codec, wire_dtype = split(compression)
-    reduction = ReduceSpec(resolve_average(op, average), prescale_factor, postscale_factor, wire_dtype)
-    basics.size()
+    reduction = ReduceSpec(resolve_average(op, average), prescale_factor, postscale_factor, split(compression)[1])
     name = graph.tensor_name("grouped_allreduce", name)
-    results = list(tensors)
-    rows = [index for index, tensor in enumerate(results) if isinstance(tensor, tf.IndexedSlices)]
-    dense = [index for index in range(len(results)) if index not in rows]
+    return _allreduced(list(tensors), reduction, compression, name, (device_dense, device_sparse))
+
+
+def _allreduced(
+    tensors: list[Any], reduction: ReduceSpec, compression: AnyCompressor, name: str, devices: tuple[str, str]
+) -> list[Any]:
+    """Reduces dense tensors as one operation, on the first device, and slices as another, on the second."""
+    rows = [index for index, tensor in enumerate(tensors) if isinstance(tensor, tf.IndexedSlices)]
+    dense = [index for index in range(len(tensors)) if index not in rows]
     if rows:
         sparse.check_slices(reduction)
     if dense:
-        with graph.device_scope(device_dense):
-            pairs = [codec.compress(tf.convert_to_tensor(results[index])) for index in dense]
-            reduced = emit.allreduce_list([compressed for compressed, _ in pairs], reduction, name)
-            for index, tensor, (_, ctx) in zip(dense, reduced, pairs):
-                results[index] = codec.decompress(tensor, ctx)
+        with graph.device_scope(devices[0]):
+            given = [tf.convert_to_tensor(tensors[index]) for index in dense]
+            reduced = reduce_compressed(lambda sent: emit.allreduce_list(sent, reduction, name), given, compression)
+            tensors = sparse.replaced(tensors, dense, reduced)
     if rows:
-        with graph.device_scope(device_sparse):
-            slices = sparse.gather_slices([results[index] for index in rows], reduction, f"{name}.slices")
-            for index, one in zip(rows, slices):
-                results[index] = one
-    return results
+        name = f"{name}.slices" if dense else name
+        with graph.device_scope(devices[1]):
+            slices = sparse.gather_slices([tensors[index] for index in rows], reduction, name)
+            tensors = sparse.replaced(tensors, rows, slices)
+    return tensors
 
 
-@graph.no_autograph
-@scoped
+@graph.collective
 def allgather(
     tensor: TensorLike,
     name: str | None = None,
@@ -157,12 +149,10 @@ def allgather(
     Returns:
         A tensor whose first dimension is the sum over all ranks.
     """
-    basics.size()
     return emit.allgather_list([with_rows(tensor, "allgather")], graph.tensor_name("allgather", name))[0]
 
 
-@graph.no_autograph
-@scoped
+@graph.collective
 def grouped_allgather(
     tensors: Sequence[Any],
     name: str | None = None,
@@ -180,14 +170,12 @@ def grouped_allgather(
     Returns:
         The list of gathered tensors, in the order given.
     """
-    basics.size()
     name = graph.tensor_name("grouped_allgather", name)
     tensors = [with_rows(tensor, "grouped_allgather") for tensor in tensors]
     return list(emit.allgather_list(tensors, name)) if tensors else []
 
 
-@graph.no_autograph
-@scoped
+@graph.collective
 def broadcast(
     tensor: TensorLike,
     root_rank: int,
@@ -210,12 +198,10 @@ def broadcast(
     Returns:
         A tensor like `tensor`.
     """
-    basics.size()
     return emit.broadcast_list([tf.convert_to_tensor(tensor)], root_rank, graph.tensor_name("broadcast", name))[0]
 
 
-@graph.no_autograph
-@scoped
+@graph.collective
 def barrier(*, name: str | None = None, process_set: ProcessSet = global_process_set) -> tf.Operation | None:
     """Waits until every rank has called it.
 
@@ -229,12 +215,10 @@ def barrier(*, name: str | None = None, process_set: ProcessSet = global_process
     Returns:
         The op in a graph; None in eager mode.
     """
-    basics.size()
     return emit.barrier(graph.tensor_name("barrier", name))
 
 
-@graph.no_autograph
-@scoped
+@graph.collective
 def join(*, process_set: ProcessSet = global_process_set) -> tf.Tensor:
     """Informs the other ranks that this one has no more data, and waits until all ranks have called it.
 
@@ -260,5 +244,4 @@ def join(*, process_set: ProcessSet = global_process_set) -> tf.Tensor:
     Returns:
         int32 scalar, the rank that joined last: it has seen all updates. The same on all ranks.
     """
-    basics.size()
     return emit.join(graph.tensor_name("join", None))

@@ -1,4 +1,7 @@
-"""Small facts of each rank, sent to all: flags, numbers and dictionaries. All ranks must call a function together."""
+"""Small facts of each rank, sent to all: flags, numbers and objects; all ranks must call such a function together.
+
+And the warnings that follow from what all ranks know.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from smddp_tf._native.threads import of_thread
-from smddp_tf.basics import size
+from smddp_tf._warn import warn
+from smddp_tf.basics import rank, size
 from smddp_tf.collectives import ops
 from smddp_tf.collectives.objects import allgather_object
 from smddp_tf.collectives.reduce_op import Max
@@ -37,19 +41,35 @@ def numbers_of_ranks(numbers: Sequence[float], name: str) -> Any:
     return ops.allgather(np.array([numbers]), name=of_thread(name)).numpy()
 
 
+def objects_of_ranks(mine: Any, name: str) -> list[Any]:
+    """Returns the objects of all ranks, by rank.
+
+    Args:
+        mine: this rank's; `cloudpickle` must be able to send it.
+        name: as for `any_rank`.
+    """
+    return allgather_object(mine, name=of_thread(name))
+
+
 def facts_of_ranks(facts: dict[str, Any], name: str, call: str) -> list[dict[str, Any]]:
     """Returns the facts of each rank, by rank. One that cannot have any sends `{"error": text}`.
 
     Args:
-        facts: this rank's; `cloudpickle` must be able to send them.
+        facts: this rank's; as for `objects_of_ranks`.
         name: as for `any_rank`.
         call: the call that has failed on that rank, for the error.
 
     Raises:
         RuntimeError: a rank, perhaps this one, has sent an error. Raised on every rank.
     """
-    of_ranks = allgather_object(facts, name=of_thread(name))
-    for rank, other in enumerate(of_ranks):
+    of_ranks = objects_of_ranks(facts, name)
+    for number, other in enumerate(of_ranks):
         if "error" in other:
-            raise RuntimeError(f"{call} failed on rank {rank}: {other['error']}")
+            raise RuntimeError(f"{call} failed on rank {number}: {other['error']}")
     return of_ranks
+
+
+def warn_on_rank_zero(message: str) -> None:
+    """Warns of what all ranks know: one of them says it."""
+    if rank() == 0:
+        warn(message)

@@ -7,16 +7,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf import basics
 from smddp_tf.collectives import emit, graph
 from smddp_tf.collectives.reduce_op import Average, ReduceSpec, Sum, as_reduce_op
 from smddp_tf.collectives.tensor_types import TensorLike
-from smddp_tf.compression import AnyCompressor, Compression, split
-from smddp_tf.process_sets import ProcessSet, global_process_set, scoped
+from smddp_tf.compression import AnyCompressor, Compression, reduce_compressed, split
+from smddp_tf.process_sets import ProcessSet, global_process_set
 
 
-@graph.no_autograph
-@scoped
+@graph.collective
 def alltoall(
     tensor: TensorLike,
     splits: TensorLike | None = None,
@@ -51,14 +49,12 @@ def alltoall(
     Raises:
         tf.errors.InvalidArgumentError: on every rank, where the splits of one do not fit its tensor.
     """
-    basics.size()
     tensor, sizes = with_rows(tensor, "alltoall"), None if splits is None else _as_splits(splits)
     received, received_splits = emit.alltoall_tensor(tensor, sizes, graph.tensor_name("alltoall", name))
     return received if splits is None else (received, received_splits)
 
 
-@graph.no_autograph
-@scoped
+@graph.collective
 def reducescatter(
     tensor: TensorLike,
     device_dense: str = "",
@@ -98,8 +94,7 @@ def reducescatter(
     return _scatter([with_rows(tensor, "reducescatter")], device_dense, compression, reduction, name)[0]
 
 
-@graph.no_autograph
-@scoped
+@graph.collective
 def grouped_reducescatter(
     tensors: Sequence[Any],
     device_dense: str = "",
@@ -152,20 +147,14 @@ def with_rows(tensor: TensorLike, what: str) -> tf.Tensor:
 
 
 def _reduction(compression: AnyCompressor, op: int, prescale: float, postscale: float) -> ReduceSpec:
-    _, wire_dtype = split(compression)
-    reduction = ReduceSpec(as_reduce_op(op, (Average, Sum)), prescale, postscale, wire_dtype)
-    basics.size()
-    return reduction
+    return ReduceSpec(as_reduce_op(op, (Average, Sum)), prescale, postscale, split(compression)[1])
 
 
 def _scatter(
     tensors: Sequence[tf.Tensor], device_dense: str, compression: AnyCompressor, reduction: ReduceSpec, name: str
 ) -> list[Any]:
-    codec, _ = split(compression)
     with graph.device_scope(device_dense):
-        pairs = [codec.compress(tensor) for tensor in tensors]
-        reduced = emit.reducescatter_list([compressed for compressed, _ in pairs], reduction, name)
-        return [codec.decompress(tensor, ctx) for tensor, (_, ctx) in zip(reduced, pairs)]
+        return reduce_compressed(lambda sent: emit.reducescatter_list(sent, reduction, name), tensors, compression)
 
 
 def _as_splits(splits: TensorLike) -> tf.Tensor:

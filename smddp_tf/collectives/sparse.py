@@ -10,7 +10,7 @@ would be more than the full table, an allreduce of the table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -67,6 +67,14 @@ def mapped(function: Callable[[tf.Tensor], tf.Tensor], grad: Gradient) -> Any:
     if isinstance(grad, tf.IndexedSlices):
         return tf.IndexedSlices(function(grad.values), grad.indices, grad.dense_shape)
     return None if grad is None else function(grad)
+
+
+def replaced(grads: Sequence[Any], indices: Iterable[int], others: Iterable[Any]) -> list[Any]:
+    """Returns `grads` with the elements at `indices` replaced by `others`, one for each index."""
+    results = list(grads)
+    for index, other in zip(indices, others):
+        results[index] = other
+    return results
 
 
 def is_small(slices: tf.IndexedSlices, shape: tf.TensorShape) -> bool:

@@ -92,7 +92,7 @@ class LocalSources:
         shared = [index for index in range(len(grads)) if index not in kept]
         reduced = reduce([grads[index] for index in shared], [sources[index] for index in shared])
         local_grads = self.divided([grads[index] for index in local])
-        return replaced(grads, (*shared, *local), (*reduced, *local_grads))
+        return sparse.replaced(grads, (*shared, *local), (*reduced, *local_grads))
 
     def divided(self, grads: Sequence[Any]) -> list[Any]:
         """Returns local gradients as they are applied: divided by the number of ranks, if that was asked for.
@@ -105,14 +105,6 @@ class LocalSources:
         with process_sets.scope(process_sets.id_of(self._process_set)):
             ranks = 1 if graph.is_alone() else run_time_values.size()
         return [sparse.mapped(lambda values: emit.divided(values, ranks), grad) for grad in grads]
-
-
-def replaced(grads: Sequence[Any], indices: Iterable[int], others: Iterable[Any]) -> list[Any]:
-    """Returns `grads` with the elements at `indices` replaced by `others`, one for each index."""
-    results = list(grads)
-    for index, other in zip(indices, others):
-        results[index] = other
-    return results
 
 
 def stays_local(variable: object) -> bool:

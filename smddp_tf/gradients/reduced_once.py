@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import basics
-from smddp_tf._warn import warn
+from smddp_tf.collectives.rank_facts import warn_on_rank_zero
 from smddp_tf.collectives.reduce_op import Average
 from smddp_tf.process_sets import ProcessSet
 
@@ -93,12 +93,11 @@ def by_tape(
 
 @functools.cache
 def _warn_once() -> None:
-    if basics.rank() == 0:
-        warn(
-            "Both the tape (hvd.DistributedGradientTape) and the optimizer (hvd.DistributedOptimizer) are wrapped, "
-            "with hvd.Average over the same ranks. The optimizer leaves the gradients of the tape as they are, because "
-            "the mean of equal means is the same. Wrap only one of the two."
-        )
+    warn_on_rank_zero(
+        "Both the tape (hvd.DistributedGradientTape) and the optimizer (hvd.DistributedOptimizer) are wrapped, with "
+        "hvd.Average over the same ranks. The optimizer leaves the gradients of the tape as they are, because the mean "
+        "of equal means is the same. Wrap only one of the two."
+    )
 
 
 def _noted_eagerly() -> list[tuple[Any, _How]]:

@@ -55,7 +55,7 @@ class GradientReducer:
         repeated_rows: bool, keeps rows of the same index apart, as one process that has the rows of all ranks. They are
             gathered, also for XLA, where all ranks must have equally many. Defaults to `False`.
         parts: int. If more than 1, and in plain graphs, each rank gets only its shard of each sum: a flat tensor, one
-            of `parts` of equal length, padded with zeros (`smddp_tf.keras.sharding.flat_part`). Elsewhere it gets the
+            of `parts` of equal length, padded with zeros (`smddp_tf.keras.sharding.shards`). Elsewhere it gets the
             full sum, as with 1, the default.
 
     Raises:
@@ -103,19 +103,17 @@ class GradientReducer:
                 return [self._alone(grad) for grad in results]
             names = [_name_of(variable) for variable in variables]
             use = _Use(key, _notes_on_the_rest(results, variables), names, may_plan, compiled)
-            return self._reduced(grads, variables, results, use)
+            return self._reduced(grads, variables, dict(enumerate(results)), use)
 
-    def _reduced(self, grads: Sequence[Any], variables: Sequence[Any], results: list[Any], use: _Use) -> list[Any]:
-        dense = {i: g for i, g in enumerate(results) if g is not None and not isinstance(g, tf.IndexedSlices)}
+    def _reduced(self, grads: Sequence[Any], variables: Sequence[Any], results: dict[int, Any], use: _Use) -> list[Any]:
+        dense = {i: g for i, g in results.items() if g is not None and not isinstance(g, tf.IndexedSlices)}
         slices_of = {index: grad for index, grad in enumerate(grads) if isinstance(grad, tf.IndexedSlices)}
         with graph.device_scope(self._options.device_dense):
-            for index, tensor in self._reduce_dense(dense, use).items():
-                results[index] = tensor
+            results.update(self._reduce_dense(dense, use))
         if slices_of:
             with graph.device_scope(self._options.device_sparse):
-                for index, grad in self._reduce_slices(slices_of, results, variables, use).items():
-                    results[index] = grad
-        return results
+                results.update(self._reduce_slices(slices_of, results, variables, use))
+        return list(results.values())
 
     def _inputs(self, grads: Sequence[Any], variables: Sequence[Any], is_alone: bool, compiled: bool) -> list[Any]:
         grads, variables = list(grads), list(variables)
@@ -149,7 +147,7 @@ class GradientReducer:
         return sparse.with_unique_indices(grad) if is_repeated else grad
 
     def _reduce_slices(
-        self, slices_of: dict[int, tf.IndexedSlices], results: list[Any], variables: Sequence[Any], use: _Use
+        self, slices_of: dict[int, tf.IndexedSlices], results: dict[int, Any], variables: Sequence[Any], use: _Use
     ) -> dict[int, tf.IndexedSlices]:
         """Reduces the remaining slices, and converts gradients that were reduced as small tables to slices again."""
         if self._repeated_rows and slices_of:

@@ -18,24 +18,19 @@ from smddp_tf._native import needs_tensorflow  # noqa: F401
 # isort: split
 
 from smddp_tf import basics, process_sets
+from smddp_tf.collectives import functions as _functions
+from smddp_tf.collectives import topology_ops as _topology_ops
 from smddp_tf.lifecycle import first_use as _first_use
 
 try:
     import smddp_tf.keras._backend as _backend  # first: it refuses other backends
     from smddp_tf import data, insight, monitor
     from smddp_tf.basics import *
-    from smddp_tf.collectives.functions import broadcast_, broadcast_global_variables, broadcast_variables
-    from smddp_tf.collectives.objects import allgather_object, broadcast_object, broadcast_object_fn
+    from smddp_tf.collectives.functions import *
     from smddp_tf.collectives.ops import alltoall, barrier, grouped_allgather, grouped_allreduce, join
     from smddp_tf.collectives.reduce_op import Adasum, Average, Max, Min, Product, Sum
     from smddp_tf.collectives.scatter_ops import grouped_reducescatter
-    from smddp_tf.collectives.topology_ops import (
-        local_rank_op,
-        local_size_op,
-        process_set_included_op,
-        rank_op,
-        size_op,
-    )
+    from smddp_tf.collectives.topology_ops import *
     from smddp_tf.compression import Compression
     from smddp_tf.data.batch_plan import plan_batch
     from smddp_tf.gradients.tape import DistributedGradientTape, PartialDistributedGradientTape
@@ -67,13 +62,12 @@ else:
 __all__ = [
     "Adasum", "Average", "Compression", "DistributedGradientTape", "DistributedOptimizer", "Max", "Min",
     "PartialDistributedGradientTape", "PartialDistributedOptimizer", "Product", "Sum", "SyncBatchNormalization",
-    "allgather", "allgather_object", "allreduce", "alltoall", "barrier", "broadcast", "broadcast_",
-    "broadcast_global_variables", "broadcast_object", "broadcast_object_fn", "broadcast_variables", "callbacks",
-    "data", "doctor", "elastic", "evaluate", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter",
-    "insight", "join", "layers", "load_model", "local_rank_op", "local_size_op", "memory", "monitor",
-    "plan_batch", "process_set_included_op", "rank_op", "reducescatter", "scaled", "schedules", "size_op",
-    "summary",
+    "allgather", "allreduce", "alltoall", "barrier", "broadcast", "callbacks", "data", "doctor", "elastic",
+    "evaluate", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "insight", "join", "layers",
+    "load_model", "memory", "monitor", "plan_batch", "reducescatter", "scaled", "schedules", "summary",
 ]  # fmt: skip
+__all__ += _functions.__all__
+__all__ += _topology_ops.__all__
 __all__ += basics.__all__
 __all__ += process_sets.__all__
 

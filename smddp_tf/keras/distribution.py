@@ -41,17 +41,17 @@ if keras.config.backend() == "tensorflow":
     from smddp_tf.keras import patch_table, patches
     from smddp_tf.keras._backend import needs_keras_3
     from smddp_tf.keras.data_parallel import distribution_lib
-    from smddp_tf.keras.fit import inference
+    from smddp_tf.keras.fit.evaluate import replace_inference
     from smddp_tf.keras.optimizer.auto_wrap import wrap_at_first_step
     from smddp_tf.keras.optimizer.loss_scaling import reduce_before_finite_check
     from smddp_tf.keras.roles import current_distribution, global_means
-    from smddp_tf.keras.sharding.degrees import degree_of
+    from smddp_tf.keras.sharding.shards import degree_of
 
     needs_keras_3("smddp_tf.keras.distribution")
     patches.replace(patch_table.BACKEND_FUNCTIONS, lambda _: distribution_lib)
     patches.wrap(patch_table.MODEL_PARALLEL, _refuse_model_parallel)
     current_distribution.keep_through_clear_session()
-    inference.install()
+    replace_inference()
     global_means.install()
     wrap_at_first_step()
     reduce_before_finite_check()

@@ -6,6 +6,7 @@ computes from all data. Losses of global batches are combined before, by `global
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,8 +17,7 @@ import tensorflow as tf
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank
 from smddp_tf.collectives import ops
-from smddp_tf.collectives.objects import allgather_object
-from smddp_tf.collectives.rank_facts import numbers_of_ranks
+from smddp_tf.collectives.rank_facts import numbers_of_ranks, objects_of_ranks
 from smddp_tf.collectives.reduce_op import Sum
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.roles.step_hooks import hooks_of
@@ -52,9 +52,13 @@ def means_by_samples(
         samples: this rank's weight: by `VALIDATION` for entries with this prefix, by "" for the others.
         name: of the reduction.
     """
-    kinds = [VALIDATION if key.startswith(VALIDATION) and VALIDATION in samples else "" for key in entries]
-    means = weighted_means(list(entries.values()), [samples[kind] for kind in kinds], name)
-    return {key: number_or_array(mean) for key, mean in zip(entries, means)}
+    if not entries:
+        return {}
+    counts = [samples[VALIDATION if key.startswith(VALIDATION) and VALIDATION in samples else ""] for key in entries]
+    # The values of a rank without samples may be NaN.
+    weighted = [array * count if count else np.zeros_like(array) for array, count in zip(entries.values(), counts)]
+    *totals, sums = reduce_packed([*weighted, np.array(counts)], Sum, name)
+    return {key: number_or_array(total / max(count, 1.0)) for key, total, count in zip(entries, totals, sums)}
 
 
 def merged(
@@ -69,9 +73,8 @@ def merged(
         name: of the exchanges.
         takes_over: whether the model's metrics get the merged states; else they keep this rank's.
     """
-    results: dict[str, Any] = {
-        **means_by_samples(entries, {kind: seen.samples for kind, seen in passes.items()}, f"{name} (means)")
-    }
+    samples = {kind: seen.samples for kind, seen in passes.items()}
+    results: dict[str, Any] = dict(means_by_samples(entries, samples, f"{name} (means)"))
     metrics = exact_metrics(model)
     own = states_of(metrics)
     try:
@@ -106,7 +109,7 @@ def check_same_on_all_ranks(values: Mapping[str, np.ndarray], needed_by: str) ->
     checksums = numbers_of_ranks([checksum], f"{needed_by} (which metrics)")
     if (checksums == checksums[0]).all():
         return
-    names_of_rank = allgather_object(names, name=of_thread(f"{needed_by} (metrics that differ)"))
+    names_of_rank = objects_of_ranks(names, f"{needed_by} (metrics that differ)")
     other = next(i for i, theirs in enumerate(names_of_rank) if theirs != names_of_rank[0])
     raise ValueError(
         f"{needed_by} needs the same metrics on all ranks. "
@@ -150,17 +153,17 @@ def take_over_ranks(metrics: Sequence[Any], states: Sequence[np.ndarray], name: 
         states: this rank's, from `states_of`.
         name: of the exchange.
     """
-    starts = np.cumsum([0, *(len(metric.variables) for metric in metrics)])
-    parts = [list(states[begin:end]) for begin, end in zip(starts, starts[1:])]
-    additive = [number for number, metric in enumerate(metrics) if _is_additive(metric)]
-    merged = [number for number in range(len(metrics)) if number not in additive]
+    rest = iter(states)
+    pairs = [(metric, list(itertools.islice(rest, len(metric.variables)))) for metric in metrics]
+    additive = [pair for pair in pairs if _is_additive(pair[0])]
+    merged = [pair for pair in pairs if not _is_additive(pair[0])]
     if additive:
-        sums = reduce_packed([state for number in additive for state in parts[number]], Sum, name)
-        restore([metrics[number] for number in additive], sums)
+        sums = reduce_packed([state for _, own in additive for state in own], Sum, name)
+        restore([metric for metric, _ in additive], sums)
     if merged:
-        of_ranks = allgather_object([parts[number] for number in merged], name=of_thread(f"{name}, merge_state"))
-        for index, number in enumerate(merged):
-            _merge(metrics[number], [of_rank[index] for of_rank in of_ranks])
+        of_ranks = objects_of_ranks([own for _, own in merged], f"{name}, merge_state")
+        for (metric, _), *of_metric in zip(merged, *of_ranks):
+            _merge(metric, of_metric)
 
 
 def _merge(metric: keras.metrics.Metric, of_ranks: Sequence[Sequence[np.ndarray]]) -> None:
@@ -214,22 +217,6 @@ def reduce_packed(arrays: Sequence[np.ndarray], op: int, name: str) -> list[np.n
     reduced = ops.allreduce(tf.constant(flat), op=op, name=of_thread(name)).numpy()
     pieces = np.split(reduced, np.cumsum([np.size(array) for array in arrays])[:-1])
     return [piece.reshape(np.shape(array)) for piece, array in zip(pieces, arrays)]
-
-
-def weighted_means(arrays: Sequence[np.ndarray], samples: Sequence[float], name: str) -> list[np.ndarray]:
-    """Returns means over all ranks, weighted by samples.
-
-    Args:
-        arrays: as for `reduce_packed`.
-        samples: for each array, this rank's number of samples.
-        name: of the reduction.
-    """
-    if not arrays:
-        return []
-    # The values of a rank without samples may be NaN.
-    weighted = [array * count if count else np.zeros_like(array) for array, count in zip(arrays, samples)]
-    *totals, counts = reduce_packed([*weighted, np.array(samples)], Sum, name)
-    return [total / max(count, 1.0) for total, count in zip(totals, counts)]
 
 
 def number_or_array(value: np.ndarray) -> float | np.ndarray:

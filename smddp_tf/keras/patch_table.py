@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 _RATE = "learning_rate"
 _SEEN = "3.3.3, 3.4.1, 3.5.0, 3.9.2, 3.11.3, 3.12.4 and 3.15"  # the versions of tools/test_matrix.py
@@ -18,10 +19,6 @@ _SEEN_OF_BOTH = f"2.16 to 2.21 (tf_keras), {_SEEN}"
 
 def _keras() -> Any:
     return importlib.import_module("keras")
-
-
-def _module(name: str) -> Any:
-    return importlib.import_module(f"keras.{name}")
 
 
 def is_of_keras(thing: object) -> bool:
@@ -61,7 +58,8 @@ class Patch(NamedTuple):
         reason: why.
         without: what does not work where it is not replaced: the rest of a sentence.
         is_needed: where Keras has changed, True raises an error, False warns and leaves Keras as it is.
-        owners: finds the classes. A patch of the user's classes has none: `replace` is given each.
+        owners: finds the classes, where they are not the one that `name` names. A patch of the user's classes needs
+            none: `replace` is given each.
         parameters: parameters that the function must have. A wrapper that takes any parameters is accepted.
         sets: attributes that the function must set; not asked of a wrapper.
         kind: "function", "classmethod", "property" or "module"; "new" must not exist, "any" may be a function or not
@@ -73,7 +71,7 @@ class Patch(NamedTuple):
     reason: str
     without: str
     is_needed: bool
-    owners: Callable[[], Iterable[type]] = tuple
+    owners: Callable[[], Iterable[type]] | None = None
     parameters: tuple[str, ...] = ("self",)
     sets: tuple[str, ...] = ()
     kind: str = "function"
@@ -83,9 +81,11 @@ class Patch(NamedTuple):
     def attribute(self) -> str:
         return self.name.rpartition(".")[2]
 
-
-def _scaled() -> list[type]:
-    return [_keras().optimizers.LossScaleOptimizer]
+    def found_owners(self) -> list[Any]:
+        """Returns the classes, or modules; what it raises where Keras has none is up to Keras."""
+        if self.owners is not None:
+            return list(self.owners())
+        return [pkgutil.resolve_name(self.name.rpartition(".")[0])]
 
 
 _PICKLES = "Keras pickles a configuration, from which the inner optimizer would come back as a plain one"
@@ -115,20 +115,18 @@ SCALED_APPLY = Patch(
     "Keras puts a LossScaleOptimizer around a wrapped optimizer, and asks whether local gradients are finite",
     _HANGS,
     True,
-    _scaled,
-    ("self", "grads", "trainable_variables"),
+    parameters=("self", "grads", "trainable_variables"),
 )
 SCALED_CHECK = Patch(
     "keras.optimizers.LossScaleOptimizer.check_finite",
     "a subclass with an `apply` of its own asks before anything is reduced",
     _HANGS,
     True,
-    _scaled,
-    ("self", "grads"),
+    parameters=("self", "grads"),
 )
-SCALED_PICKLE = Patch("keras.optimizers.LossScaleOptimizer.__reduce__", _PICKLES, _LOST, False, _scaled)
-SCALED_COPY = Patch("keras.optimizers.LossScaleOptimizer.__copy__", _PICKLES, _LOST, False, _scaled, kind="new")
-SCALED_DEEPCOPY = Patch("keras.optimizers.LossScaleOptimizer.__deepcopy__", _PICKLES, _LOST, False, _scaled, kind="new")
+SCALED_PICKLE = Patch("keras.optimizers.LossScaleOptimizer.__reduce__", _PICKLES, _LOST, False)
+SCALED_COPY = Patch("keras.optimizers.LossScaleOptimizer.__copy__", _PICKLES, _LOST, False, kind="new")
+SCALED_DEEPCOPY = Patch("keras.optimizers.LossScaleOptimizer.__deepcopy__", _PICKLES, _LOST, False, kind="new")
 FROM_CONFIG = Patch(
     "keras.optimizers.Optimizer.from_config",
     "Keras makes the plain class from the configuration of a wrapped optimizer",
@@ -143,26 +141,18 @@ SEED = Patch(
     "seed generators of layers have the same state on all ranks",
     _SAME_MASKS,
     False,
-    lambda: [_keras().random.SeedGenerator],
 )
 SEED_OWNER = Patch(
     "keras.src.utils.tracking.Tracker.add_to_store",
     "it tells which seed generators belong to layers",
     _SAME_MASKS,
     False,
-    lambda: [importlib.import_module("keras.src.utils.tracking").Tracker],
-    ("self", "store_name", "value"),
+    parameters=("self", "store_name", "value"),
 )
 
 
-def _older(
-    name: str,
-    form: str,
-    owners: Callable[[], list[type]],
-    parameters: tuple[str, ...] = ("self",),
-    kind: str = "function",
-) -> Patch:
-    return Patch(name, _OLDER, f"`{form}` does not work", False, owners, parameters, kind=kind)
+def _older(name: str, form: str, **more: Any) -> Patch:
+    return Patch(name, _OLDER, f"`{form}` does not work", False, **more)
 
 
 def _with_variables() -> list[type]:
@@ -170,12 +160,16 @@ def _with_variables() -> list[type]:
 
 
 _OF_OPTIMIZER = "keras.optimizers.Optimizer"
-CALLABLE_VARIABLES = _older(f"{_OF_OPTIMIZER}.variables", "optimizer.variables()", _with_variables, kind="property")
-LR_ARGUMENT = _older(f"{_OF_OPTIMIZER}.__init__", "Adam(lr=0.1)", _inits_with_rate, ("self", _RATE))
-READS_LR = _older(f"{_OF_OPTIMIZER}.__getattr__", "optimizer.lr", lambda: [_keras().optimizers.Optimizer], kind="any")
-WRITES_LR = _older(f"{_OF_OPTIMIZER}.__setattr__", "optimizer.lr = 0.1", lambda: [_keras().optimizers.Optimizer], ())
+CALLABLE_VARIABLES = _older(
+    f"{_OF_OPTIMIZER}.variables", "optimizer.variables()", owners=_with_variables, kind="property"
+)
+LR_ARGUMENT = _older(f"{_OF_OPTIMIZER}.__init__", "Adam(lr=0.1)", owners=_inits_with_rate, parameters=("self", _RATE))
+READS_LR = _older(f"{_OF_OPTIMIZER}.__getattr__", "optimizer.lr", kind="any")
+WRITES_LR = _older(f"{_OF_OPTIMIZER}.__setattr__", "optimizer.lr = 0.1", parameters=())
 COMPILE = _older(
-    "keras.Model.compile", "compile(experimental_run_tf_function=...)", lambda: [definer(_keras().Model, "compile")]
+    "keras.Model.compile",
+    "compile(experimental_run_tf_function=...)",
+    owners=lambda: [definer(_keras().Model, "compile")],
 )
 _DISTRIBUTION = "`import smddp_tf.keras.distribution` makes keras.distribution work on the TensorFlow backend"
 BACKEND_FUNCTIONS = Patch(
@@ -183,20 +177,17 @@ BACKEND_FUNCTIONS = Patch(
     _DISTRIBUTION,
     "keras.distribution knows nothing of the ranks",
     True,
-    lambda: [cast(type, importlib.import_module("keras.src.distribution.distribution_lib"))],
     kind="module",
 )
 
 
 def _global_state(function: str, parameters: tuple[str, ...]) -> Patch:
-    module = "keras.src.backend.common.global_state"
     return Patch(
-        f"{module}.{function}",
+        f"keras.src.backend.common.global_state.{function}",
         f"{_DISTRIBUTION}, also after `clear_session`, which drops it together with Keras's global state",
         "each rank trains alone after `keras.utils.clear_session()`",
         True,
-        lambda: [cast(type, importlib.import_module(module))],
-        parameters,
+        parameters=parameters,
     )
 
 
@@ -207,7 +198,6 @@ MODEL_PARALLEL = Patch(
     f"{_DISTRIBUTION}, with data parallelism only",
     "a model is trained as if there were no ModelParallel",
     False,
-    lambda: [_keras().distribution.ModelParallel],
 )
 EVALUATE = Patch(
     "keras.Model.evaluate",
@@ -234,16 +224,15 @@ APPLY = Patch(
 )
 
 
-def _of_losses(name: str, owner: Callable[[], Any], *parameters: str) -> Patch:
+def _of_losses(name: str, *parameters: str, owners: Callable[[], list[type]] | None = None) -> Patch:
     reason, without = "losses are those of the batch of all ranks", "losses and means are those of each rank's rows"
-    return Patch(f"keras.{name}", reason, without, True, lambda: [owner()], parameters)
+    return Patch(f"keras.{name}", reason, without, True, owners, parameters)
 
 
-_LOSS, _COMPILE = "src.losses.loss", "src.trainers.compile_utils"
-REDUCED_LOSS = _of_losses(f"{_LOSS}.reduce_weighted_values", lambda: _module(_LOSS), "values", "sample_weight", "mask")
-COMPILED_LOSS = _of_losses(f"{_COMPILE}.CompileLoss.call", lambda: _module(_COMPILE).CompileLoss, "self")
-MEAN = _of_losses("metrics.Mean.update_state", lambda: _keras().metrics.Mean, "self", "values", "sample_weight")
-TRAIN_ON_BATCH = _of_losses("Model.train_on_batch", _trainer, "self")
+REDUCED_LOSS = _of_losses("src.losses.loss.reduce_weighted_values", "values", "sample_weight", "mask")
+COMPILED_LOSS = _of_losses("src.trainers.compile_utils.CompileLoss.call", "self")
+MEAN = _of_losses("metrics.Mean.update_state", "self", "values", "sample_weight")
+TRAIN_ON_BATCH = _of_losses("Model.train_on_batch", "self", owners=lambda: [_trainer()])
 _SHARDED = "sharded variables (DistributedEmbedding, partition_state) are saved in full, by all ranks together"
 _ONE_PART = "a saved model holds rank 0's part of them only"
 
@@ -252,19 +241,19 @@ def _base_optimizer() -> list[type]:
     return [definer(_keras().optimizers.Optimizer, "save_own_variables")]
 
 
-def _sharded_variables(name: str, owners: Callable[[], list[type]], parameter: str) -> Patch:
+def _sharded_variables(name: str, parameter: str, owners: Callable[[], list[type]] | None = None) -> Patch:
     return Patch(name, _SHARDED, _ONE_PART, True, owners, ("self", parameter))
 
 
-SAVE = _sharded_variables("keras.Model.save", lambda: [_keras().Model], "filepath")
-SAVE_WEIGHTS = _sharded_variables("keras.Model.save_weights", lambda: [_keras().Model], "filepath")
-EXPORT = _sharded_variables("keras.Model.export", lambda: [_keras().Model], "filepath")
+SAVE = _sharded_variables("keras.Model.save", "filepath")
+SAVE_WEIGHTS = _sharded_variables("keras.Model.save_weights", "filepath")
+EXPORT = _sharded_variables("keras.Model.export", "filepath")
 SAVE_MODEL = Patch(
     "keras.saving.save_model",
     _SHARDED,
     _ONE_PART,
     True,
-    lambda: [cast(type, module) for module in (_keras().saving, _keras().models)],
+    lambda: [_keras().saving, _keras().models],
     kind="module",
 )
 SWAP_EMA = Patch(
@@ -272,14 +261,13 @@ SWAP_EMA = Patch(
     "moving averages are sharded over the ranks with `partition_state`",
     "SwapEMAWeights does nothing with `partition_state`",
     False,
-    lambda: [_keras().callbacks.SwapEMAWeights],
-    ("self", "model"),
+    parameters=("self", "model"),
 )
-SAVE_SLOTS = _sharded_variables("keras.Optimizer.save_own_variables", _base_optimizer, "store")
-LOAD_SLOTS = _sharded_variables("keras.Optimizer.load_own_variables", _base_optimizer, "store")
-ADD_SLOT = _sharded_variables("keras.Optimizer.add_variable_from_reference", _base_optimizer, "reference_variable")
+SAVE_SLOTS = _sharded_variables("keras.Optimizer.save_own_variables", "store", _base_optimizer)
+LOAD_SLOTS = _sharded_variables("keras.Optimizer.load_own_variables", "store", _base_optimizer)
+ADD_SLOT = _sharded_variables("keras.Optimizer.add_variable_from_reference", "reference_variable", _base_optimizer)
 # Before Keras 3.11 these two add their accumulators without a reference.
 ADD_ACCUMULATORS = _sharded_variables(
-    "keras.optimizers.Adagrad.build", lambda: [_keras().optimizers.Adagrad, _keras().optimizers.Ftrl], "var_list"
+    "keras.optimizers.Adagrad.build", "var_list", lambda: [_keras().optimizers.Adagrad, _keras().optimizers.Ftrl]
 )
 PATCHES = tuple(row for row in list(globals().values()) if isinstance(row, Patch))

@@ -57,19 +57,25 @@ def replace(patch: Patch, make: Callable[[Any], Any], of: type | None = None) ->
     Raises:
         RuntimeError: Keras has changed, and the patch is needed. Where it is not, that is a warning.
     """
-    try:
-        owners = list(patch.owners()) if of is None else [definer(of, patch.attribute)]
-        found = [(owner, _plain(patch, owner)) for owner in owners]
-        differences = [_difference(patch, owner, plain) for owner, plain in found] or ["no class has it"]
-    except _NOT_FOUND as problem:
-        differences = [str(problem) or type(problem).__name__]
-    if any(differences):
-        _say_changed(patch, next(filter(None, differences)))
-        return False
+    found = _found(patch, of, _plain)
     for owner, plain in found:
         if _mark_of(plain) != patch.name:
             _assign(patch, owner, make(plain))
-    return True
+    return bool(found)
+
+
+def _found(patch: Patch, of: type | None, plain_of: Callable[[Patch, Any], Any]) -> list[tuple[Any, Any]]:
+    """Returns the owners and what each has there, `plain_of(patch, owner)`; [] where Keras has changed, and says so."""
+    try:
+        owners = patch.found_owners() if of is None else [definer(of, patch.attribute)]
+        found = [(owner, plain_of(patch, owner)) for owner in owners]
+        differences = [_difference(patch, owner, plain) for owner, plain in found] or ["no class has it"]
+    except _NOT_FOUND as problem:
+        differences = [str(problem) or type(problem).__name__]
+    if not any(differences):
+        return found
+    _say_changed(patch, next(filter(None, differences)))
+    return []
 
 
 def wrap(patch: Patch, around: Callable[..., Any], of: type | None = None) -> bool:
@@ -116,14 +122,7 @@ def take_over_fit(around: Callable[..., Any]) -> None:
     Raises:
         RuntimeError: This Keras has no such function.
     """
-    try:
-        trainer: Any = next(iter(FIT.owners()))
-        function: Any = _function_of_keras(trainer, "fit")
-        difference = _difference(FIT, trainer, function)
-    except _NOT_FOUND as problem:
-        difference = str(problem) or type(problem).__name__
-    if difference:
-        return _say_changed(FIT, difference)
+    ((trainer, function),) = _found(FIT, None, _function_of_keras)
     plain = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
     plain.__kwdefaults__ = function.__kwdefaults__
     plain.__qualname__ = function.__qualname__
@@ -139,8 +138,9 @@ def _call_replacement(self: Any, *args: Any, **kwargs: Any) -> Any:
     return self._smddp_fit(*args, **kwargs)
 
 
-def _function_of_keras(trainer: type, name: str) -> types.FunctionType | None:
-    """The function that Keras defines as `trainer.name`, also where something else has that name by now; or None."""
+def _function_of_keras(patch: Patch, trainer: type) -> types.FunctionType | None:
+    """The function that Keras defines in `trainer`, also where something else has its name by now; or None."""
+    name = patch.attribute
     for one in _reached_from([vars(trainer).get(name), *vars(trainer).values()]):
         if (
             isinstance(one, types.FunctionType)
@@ -184,12 +184,10 @@ def _difference(patch: Patch, owner: type, plain: object) -> str:
     where = f"{owner.__name__}.{patch.attribute}"
     if plain is None:
         return "" if patch.kind in ("new", "any") else f"{where} does not exist"
-    if _mark_of(plain) == patch.name:
+    if _mark_of(plain) == patch.name or patch.kind == "module":
         return ""
     if patch.kind == "new":
         return f"{where} exists"
-    if patch.kind == "module":
-        return ""
     if patch.kind == "property":
         return "" if isinstance(plain, property) else f"{where} is not a property"
     if patch.kind == "classmethod" and not isinstance(vars(owner).get(patch.attribute), classmethod):

@@ -43,6 +43,4 @@ def DistributedOptimizer(
     Returns:
         The wrapped optimizer.
     """
-    return _optimizer.DistributedOptimizer(
-        optimizer, name, False, device_dense, device_sparse, compression, sparse_as_dense, op, bucket_cap_mb
-    )
+    return _optimizer.DistributedOptimizer(**locals())

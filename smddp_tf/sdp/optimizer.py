@@ -45,11 +45,7 @@ def DistributedOptimizer(
     """
     warn_of_devices(device_dense=device_dense, device_sparse=device_sparse)
     set_bucket_cap(bucket_cap_mb)
+    op = as_reduce_op(op, (Average,))
     return of_hvd.DistributedOptimizer(
-        optimizer,
-        name,
-        use_locking,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        op=as_reduce_op(op, (Average,)),
+        optimizer, name, use_locking, compression=compression, sparse_as_dense=sparse_as_dense, op=op
     )

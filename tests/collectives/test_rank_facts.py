@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
-from smddp_tf.collectives.rank_facts import any_rank, facts_of_ranks, numbers_of_ranks
+from smddp_tf.collectives.rank_facts import (
+    any_rank,
+    facts_of_ranks,
+    numbers_of_ranks,
+    objects_of_ranks,
+    warn_on_rank_zero,
+)
 
 pytestmark = pytest.mark.ranks("2", "2+1")
 
@@ -23,6 +31,17 @@ def test_the_numbers_of_all_ranks_in_rank_order(hvd, rank, size):
     floats = numbers_of_ranks([0.1 * rank, 3], "rank_facts (floats)")
     np.testing.assert_array_equal(floats, [[0.1 * other, 3.0] for other in range(size)])
     assert floats.dtype == np.float64
+
+
+def test_the_objects_of_all_ranks_in_rank_order(hvd, rank, size):
+    assert objects_of_ranks((rank, "x" * rank), "rank_facts (objects)") == [(i, "x" * i) for i in range(size)]
+
+
+def test_one_rank_warns_of_what_all_know(hvd, rank):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_on_rank_zero("all ranks know")
+    assert [(str(each.message), each.filename) for each in caught] == ([] if rank else [("all ranks know", __file__)])
 
 
 def test_the_facts_of_all_ranks(hvd, rank, size):

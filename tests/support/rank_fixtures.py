@@ -121,7 +121,7 @@ def nothing_was_sent(hvd: ModuleType, size: int) -> Iterator[None]:
 @pytest.fixture(params=["world", "node", 2])
 def shard(hvd: ModuleType, size: int, request: pytest.FixtureRequest) -> Any:
     """The argument `shard` of an optimizer: each possible degree once."""
-    from smddp_tf.keras.sharding.degrees import possible_degrees
+    from smddp_tf.keras.sharding.shards import possible_degrees
 
     degrees = {"world": size, "node": hvd.local_size(), 2: 2}
     degree = degrees[request.param]

@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from smddp_tf.collectives import graph
 from smddp_tf.collectives.reduce_op import Adasum, Average, Sum
+from smddp_tf.collectives.sparse import replaced
 from smddp_tf.compression import AnyCompressor, Compression
-from smddp_tf.gradients.local_sources import LocalSources, replaced
+from smddp_tf.gradients.local_sources import LocalSources
 from smddp_tf.gradients.options import ReduceOptions
 from smddp_tf.gradients.reducer import GradientReducer
 from smddp_tf.keras.optimizer import distributed as of_keras

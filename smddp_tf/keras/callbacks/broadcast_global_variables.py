@@ -9,17 +9,16 @@ import tensorflow as tf
 
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
-from smddp_tf.basics import rank, size
+from smddp_tf.basics import size
 from smddp_tf.collectives import ops
 from smddp_tf.collectives.functions import broadcast_variables
-from smddp_tf.collectives.rank_facts import any_rank
+from smddp_tf.collectives.rank_facts import any_rank, warn_on_rank_zero
 from smddp_tf.collectives.reduce_op import Max
 from smddp_tf.collectives.root_ranks import checked_root
 from smddp_tf.collectives.tensor_types import AnyOptimizer, AnyVariable
 from smddp_tf.keras._backend import build_optimizer, keras, optimizer_variables
 from smddp_tf.keras.adapted_layers import share_adapted
-from smddp_tf.keras.roles.local_variables import slots_of
-from smddp_tf.keras.roles.optimizers import being_accumulated, innermost, iterations_of
+from smddp_tf.keras.roles.optimizers import being_accumulated, innermost, iterations_of, slots_of
 
 _NAME = "BroadcastGlobalVariablesCallback"
 
@@ -79,8 +78,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Resets the callback: the next `fit` sends again. Warns on rank 0 if nothing had been sent."""
-        if self._has_batches and not self._settled and not self._sent and size() > 1 and rank() == 0:
-            warn(
+        if self._has_batches and not self._settled and not self._sent and size() > 1:
+            warn_on_rank_zero(
                 f"{type(self).__name__} has sent no variables in this `fit`: its `on_batch_end` was not called. An "
                 "`on_batch_end` or `on_train_batch_end` that replaces that of BroadcastGlobalVariablesCallback must "
                 "call it: super().on_batch_end(batch, logs)."

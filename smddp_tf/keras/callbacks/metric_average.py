@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from smddp_tf.basics import size
-from smddp_tf.collectives.reduce_op import Average
 from smddp_tf.keras import metric_merge
 from smddp_tf.keras._backend import keras, needs_keras_3
 
@@ -51,12 +50,8 @@ class MetricAverageCallback(keras.callbacks.Callback):
         metric_merge.check_same_on_all_ranks(values, _NAME)
         if not values or logs is None:
             return
+        samples = {"": 1.0}  # of each rank as many
         if self.counts_samples:
-            samples = {
-                "": metric_merge.samples_of(self.model, "train"),
-                metric_merge.VALIDATION: metric_merge.samples_of(self.model, "test"),
-            }
-            logs.update(metric_merge.means_by_samples(values, samples, f"{_NAME} (weighted means)"))
-            return
-        means = metric_merge.reduce_packed(list(values.values()), Average, f"{_NAME} (means)")
-        logs.update({key: metric_merge.number_or_array(mean) for key, mean in zip(values, means)})
+            kinds = {"": "train", metric_merge.VALIDATION: "test"}
+            samples = {prefix: metric_merge.samples_of(self.model, kind) for prefix, kind in kinds.items()}
+        logs.update(metric_merge.means_by_samples(values, samples, f"{_NAME} (means)"))

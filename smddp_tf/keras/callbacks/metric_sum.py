@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from smddp_tf._warn import warn
-from smddp_tf.basics import rank, size
+from smddp_tf.basics import size
+from smddp_tf.collectives.rank_facts import warn_on_rank_zero
 from smddp_tf.keras import metric_merge
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.metric_merge import VALIDATION, Seen, exact_metrics, states_of
@@ -81,12 +81,11 @@ class MetricSumCallback(keras.callbacks.Callback):
     def _exact(self) -> list[Any]:
         exact = exact_metrics(self.model)
         others = [metric.name for metric in metric_merge.leaves(self.model.metrics) if metric not in exact]
-        if others and not self._has_warned and rank() == 0:
+        if others and not self._has_warned:
             self._has_warned = True
-            warn(
+            warn_on_rank_zero(
                 f"{_NAME}: the states of the metrics {others} may not be sums over samples, so means of their results "
-                "are shown, weighted by samples. If they are sums, set `additive_state = True` in the metric's class.",
-                UserWarning,
+                "are shown, weighted by samples. If they are sums, set `additive_state = True` in the metric's class."
             )
         return exact
 

@@ -6,13 +6,12 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank, size
-from smddp_tf.collectives.functions import allgather_object
+from smddp_tf.collectives.rank_facts import objects_of_ranks
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
 from smddp_tf.keras.roles.current_distribution import alone
-from smddp_tf.keras.roles.local_variables import local_of
+from smddp_tf.keras.roles.optimizers import local_of
 from smddp_tf.keras.saving.sharded_variables import refuse_sharded_variables, together
 
 _ALONE, _TOGETHER = "_smddp_alone", "_smddp_together"  # attributes of hooks that were replaced
@@ -67,7 +66,7 @@ def on_rank_zero(callback: keras.callbacks.Callback) -> keras.callbacks.Callback
             "Give it to `fit` as it is, after MetricAverageCallback, so that all ranks decide by the same metrics."
         )
     if isinstance(callback, keras.callbacks.BackupAndRestore):
-        return _RestoredOnAllRanks(callback)
+        return _restored_on_all_ranks(callback)
     if isinstance(callback, keras.callbacks.ModelCheckpoint):
         return _saved_together(callback)
     return _on_this_rank(callback)
@@ -93,6 +92,7 @@ def _replace_hook(callback: keras.callbacks.Callback, name: str, mark: str, run:
     plain = getattr(callback, name)
     if not hasattr(plain, mark):
         hook = functools.wraps(plain)(lambda *args, **kwargs: run(lambda: plain(*args, **kwargs)))
+        vars(hook).pop("_is_default", None)  # by which Keras knows that a callback has no such hook
         setattr(hook, mark, True)
         setattr(callback, name, hook)
 
@@ -105,77 +105,49 @@ def _saved_together(callback: keras.callbacks.ModelCheckpoint) -> keras.callback
     return on_rank
 
 
-class _RestoredOnAllRanks(keras.callbacks.Callback):
-    """A `BackupAndRestore` of rank 0, whose restored state is sent to all ranks."""
+def _restored_on_all_ranks(callback: keras.callbacks.BackupAndRestore) -> keras.callbacks.Callback:
+    """Rank 0's `BackupAndRestore`, and on the other ranks a callback that takes over what it restores."""
+    on_rank = _on_this_rank(callback)
+    on_rank.for_all_ranks, on_rank.name_of_wrapped = True, type(callback).__name__
+    _replace_hook(on_rank, "on_train_begin", _TOGETHER, functools.partial(_restore_together, on_rank))
+    return on_rank
 
-    for_all_ranks = True
 
-    def __init__(self, callback: keras.callbacks.Callback) -> None:
-        super().__init__()
-        self.name_of_wrapped = type(callback).__name__
-        self.callback = _on_this_rank(callback)
-
-    def set_params(self, params: dict[str, Any]) -> None:
-        super().set_params(params)
-        self.callback.set_params(params)
-
-    def set_model(self, model: keras.Model) -> None:
-        super().set_model(model)
-        self.callback.set_model(model)
-
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        refuse_sharded_variables(self.model, self.name_of_wrapped)
-        error, epoch = None, None
-        if rank() == 0:
-            error, epoch = self._restore(logs)
-        of_ranks = allgather_object(
-            (error and f"{type(error).__name__}: {error}", epoch, self.model.built),
-            name=of_thread("on_rank_zero (restored)"),
+def _restore_together(on_rank: keras.callbacks.Callback, restore: Callable[[], Any]) -> None:
+    """Calls `restore()` on rank 0, and sends all ranks the state of its model, if there was a backup."""
+    model = on_rank.model
+    refuse_sharded_variables(model, on_rank.name_of_wrapped)
+    error, epoch = _restored(model, restore) if rank() == 0 else (None, None)
+    mine = (error and f"{type(error).__name__}: {error}", epoch, model.built)
+    of_ranks = objects_of_ranks(mine, "on_rank_zero (restored)")
+    text, epoch, _ = of_ranks[0]
+    if error is not None:
+        raise error
+    if text is not None:
+        raise RuntimeError(f"Rank 0 could not restore its backup: {text}")
+    if epoch is None:
+        return
+    unbuilt = [other for other, (_, _, built) in enumerate(of_ranks) if not built]
+    if unbuilt:
+        raise ValueError(
+            "BackupAndRestore needs a model that is built before `fit`, on all ranks. "
+            f"Received: an unbuilt model on rank(s) {unbuilt} (this is rank {rank()}). Give it an Input."
         )
-        text, epoch, _ = of_ranks[0]
-        if error is not None:
-            raise error
-        if text is not None:
-            raise RuntimeError(f"Rank 0 could not restore its backup: {text}")
-        if epoch is None:
-            return
-        unbuilt = [other for other, (_, _, built) in enumerate(of_ranks) if not built]
-        if unbuilt:
-            raise ValueError(
-                "BackupAndRestore needs a model that is built before `fit`, on all ranks. "
-                f"Received: an unbuilt model on rank(s) {unbuilt} (this is rank {rank()}). Give it an Input."
-            )
-        self._share(epoch)
-
-    def _restore(self, logs: dict[str, Any] | None) -> Any:
-        """Returns the error, if any, and the epoch to go on with; None where there was no backup."""
-        before = self.model._initial_epoch
-        self.model._initial_epoch = None  # BackupAndRestore sets it when it finds a backup
-        try:
-            self.callback.on_train_begin(logs)
-        except Exception as error:  # whatever it is, the other ranks are waiting for an answer
-            return error, None
-        epoch = self.model._initial_epoch
-        if epoch is None:
-            self.model._initial_epoch = before
-        return None, epoch
-
-    def _share(self, epoch: int) -> None:
-        sender = BroadcastGlobalVariablesCallback(0, local_variables=local_of(self.model))
-        sender.set_model(self.model)
-        sender.on_train_begin()
-        self.model._initial_epoch = epoch
+    sender = BroadcastGlobalVariablesCallback(0, local_variables=local_of(model))
+    sender.set_model(model)
+    sender.on_train_begin()
+    model._initial_epoch = epoch
 
 
-def _delegate(hook: str) -> Any:
-    @functools.wraps(getattr(keras.callbacks.Callback, hook))
-    def call(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        return getattr(self.callback, hook)(*arguments, **keywords)
-
-    call.__dict__.pop("_is_default", None)  # Keras would not call a hook that is marked as the default
-    return call
-
-
-for _hook in dir(keras.callbacks.Callback):
-    if _hook.startswith("on_") and _hook != "on_train_begin":
-        setattr(_RestoredOnAllRanks, _hook, _delegate(_hook))
+def _restored(model: keras.Model, restore: Callable[[], Any]) -> tuple[Exception | None, int | None]:
+    """Returns the error, if any, and the epoch to go on with; None where there was no backup."""
+    before = model._initial_epoch
+    model._initial_epoch = None  # BackupAndRestore sets it when it finds a backup
+    try:
+        restore()
+    except Exception as error:  # whatever it is, the other ranks are waiting for an answer
+        return error, None
+    epoch = model._initial_epoch
+    if epoch is None:
+        model._initial_epoch = before
+    return None, epoch

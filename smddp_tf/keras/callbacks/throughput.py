@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from smddp_tf._native import loader
-from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import cross_size, is_initialized, rank, size
+from smddp_tf.collectives.rank_facts import numbers_of_ranks
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.roles import input_waits
 from smddp_tf.keras.roles.wrapping import model_reduces
@@ -146,13 +145,9 @@ class Throughput(keras.callbacks.Callback):
         self._end_steps()
         self._times.pause()
 
-    def _gathered(self, mine: Sequence[float]) -> np.ndarray:
+    def _gathered(self, mine: Sequence[float]) -> Any:
         """A row of each rank."""
-        if not self._together:
-            return np.array([mine])
-        row = np.array([mine], np.float64)
-        all_ranks = loader.core().allgather(row, "float64", of_thread("Throughput"))[0]
-        return np.reshape(all_ranks.view(np.float64), (size(), -1))
+        return numbers_of_ranks(mine, "Throughput") if self._together else np.array([mine])
 
 
 def _headed(name: str, *value: Any, **step: Any) -> Any:

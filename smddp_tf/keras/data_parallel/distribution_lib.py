@@ -11,9 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import basics
-from smddp_tf._native.threads import of_thread
-from smddp_tf._warn import warn
-from smddp_tf.collectives.objects import allgather_object
+from smddp_tf.collectives.rank_facts import objects_of_ranks, warn_on_rank_zero
 from smddp_tf.data.tf_datasets import global_seed
 from smddp_tf.keras._backend import keras
 
@@ -88,17 +86,6 @@ def distribute_tensor(tensor: object, layout: keras.distribution.TensorLayout) -
     return tensor
 
 
-def distribute_variable(value: object, layout: keras.distribution.TensorLayout) -> Any:
-    """As `distribute_tensor`."""
-    return distribute_tensor(value, layout)
-
-
-def distribute_data_input(per_process_batch: object, layout: Any, batch_dim_name: str) -> Any:
-    """The batch as it is: this rank's rows of the global batch."""
-    del batch_dim_name
-    return distribute_tensor(per_process_batch, layout)
-
-
 def _to_backend_mesh(device_mesh: keras.distribution.DeviceMesh) -> Any:
     return device_mesh
 
@@ -135,10 +122,10 @@ def _agree_on_seed() -> None:
     if basics.size() == 1:
         return
     own, drawn = global_seed(), random.SystemRandom().getrandbits(31)
-    exchanged = allgather_object((own, drawn), name=of_thread("keras.distribution.initialize (random seed)"))
+    exchanged = objects_of_ranks((own, drawn), "keras.distribution.initialize (random seed)")
     of_ranks = [seed for seed, _ in exchanged]
-    if any(seed != of_ranks[0] for seed in of_ranks) and basics.rank() == 0:
-        warn(
+    if any(seed != of_ranks[0] for seed in of_ranks):
+        warn_on_rank_zero(
             "The ranks have set different random seeds; all go on with rank 0's, because new variables and the order "
             f"of the data must be equal on all ranks. Received: {of_ranks}, by rank."
         )

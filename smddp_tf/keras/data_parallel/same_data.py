@@ -13,8 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from smddp_tf import basics
-from smddp_tf._warn import warn
-from smddp_tf.collectives.rank_facts import numbers_of_ranks
+from smddp_tf.collectives.rank_facts import numbers_of_ranks, warn_on_rank_zero
 from smddp_tf.data import arrays
 from smddp_tf.keras._backend import keras
 
@@ -101,9 +100,9 @@ class Digests:
         where = f"than on rank 0, in the first {read.min()} batches of a pass over the data"
         if others[0] and read.min() > 0:
             _refuse(f"other labels on ranks {others[0]} {where}")
-        if others[1] and read.min() > 0 and basics.rank() == 0 and not Digests._has_warned:
+        if others[1] and read.min() > 0 and not Digests._has_warned:
             Digests._has_warned = True
-            warn(
+            warn_on_rank_zero(
                 f"Inputs under keras.distribution.DataParallel are others on ranks {others[1]} {where}. Where each "
                 "rank draws augmentations of its own, that does no harm. If ranks read other samples, or in another "
                 f"order, some are lost: seed all ranks alike. {OWN_PARTS}"

@@ -12,9 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import is_initialized, rank, size
-from smddp_tf.collectives.functions import allgather_object
+from smddp_tf.collectives.rank_facts import objects_of_ranks
 from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.data.tf_datasets import without_autotune
 from smddp_tf.keras._backend import keras
@@ -23,7 +22,7 @@ from smddp_tf.keras.data_parallel.global_batches import Part
 from smddp_tf.keras.data_parallel.same_data import Digests
 from smddp_tf.keras.fit.uneven import StepsPlan, Supply, listed, uneven_message
 from smddp_tf.keras.roles import active_ranks, input_waits
-from smddp_tf.keras.roles.step_hooks import StepHooks
+from smddp_tf.keras.roles.step_hooks import hooks_of
 
 _ATTRIBUTE = "smddp_data"  # of Keras's iterators; Keras keeps that of the validation in `fit`, and reads it again
 
@@ -168,10 +167,8 @@ class UnevenEpochs:
         end_step: what is called after each of its calls.
     """
 
-    def __init__(
-        self, model: keras.Model, data: EpochData, supply: Supply, steps: StepsPlan, mode: str, hooks: StepHooks
-    ) -> None:
-        self._model, self._data, self._hooks = model, data, hooks
+    def __init__(self, model: keras.Model, data: EpochData, supply: Supply, steps: StepsPlan, mode: str) -> None:
+        self._model, self._data, self._hooks = model, data, hooks_of(model, "train")
         self._supply, self._plan, self._mode = supply, steps, mode
         self._over, self._calls = False, 0
         self._active_steps_of_iterator = 0.0
@@ -240,9 +237,8 @@ class UnevenEpochs:
     def _look_for_end(self, valid_before: float) -> None:
         count = float(active_ranks.process_wide().count)
         if self._mode == ERROR and 0 < count < size():
-            name = of_thread("model.fit (batches by rank)")
             skipped = int(active_ranks.process_wide().flag.numpy() > 0.5)  # this step, where this rank had data
-            counts = allgather_object(int(self._hooks.active_steps) + skipped, name=name)
+            counts = objects_of_ranks(int(self._hooks.active_steps) + skipped, "model.fit (batches by rank)")
             raise ValueError(uneven_message(listed([f"{steps} batches" for steps in counts])))
         if count >= self._plan.needed:
             return

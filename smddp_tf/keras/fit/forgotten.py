@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from smddp_tf import process_sets
-from smddp_tf._native import loader
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
 from smddp_tf.collectives import graph
@@ -69,15 +68,9 @@ class FirstStep(keras.callbacks.Callback):
         return logs
 
 
-def requests() -> Any:
-    """Returns the number of reductions so far."""
-    stats = loader.core().stats()
-    return stats["planned_buckets"] + stats["named_requests"]
-
-
 def _reductions() -> tuple[int, int, int]:
-    """Returns `requests()`, the number of collectives in graphs, and how often a tape has reduced (eagerly too)."""
-    return requests(), graph.count(), reduced_once.count()
+    """Returns the number of reductions, of collectives in graphs, and how often a tape has reduced (eagerly too)."""
+    return graph.reductions(), graph.count(), reduced_once.count()
 
 
 def _warn_of(model: keras.Model, is_meant_for_all_ranks: bool) -> None:

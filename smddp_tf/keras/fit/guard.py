@@ -15,15 +15,14 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from smddp_tf._native.threads import of_thread
-from smddp_tf.collectives.objects import allgather_object
-from smddp_tf.collectives.rank_facts import facts_of_ranks, numbers_of_ranks
+import tensorflow as tf
+
+from smddp_tf.collectives.rank_facts import facts_of_ranks, numbers_of_ranks, objects_of_ranks, warn_on_rank_zero
 from smddp_tf.data.first_epoch import FirstEpoch
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.uneven_batches import JOIN
-from smddp_tf.keras.data_parallel.fitting import build_by_tracing
 from smddp_tf.keras.data_parallel.layer_states import agree_on_states
-from smddp_tf.keras.fit import equal_state, start_check
+from smddp_tf.keras.fit import equal_state
 from smddp_tf.keras.fit.epoch_data import EpochData, UnevenEpochs, data_of
 from smddp_tf.keras.fit.plan import TrainerPlan
 from smddp_tf.keras.fit.stopping import Stopping, agreed, facts_of, looks_at_batches, name_learning_rate
@@ -96,15 +95,15 @@ class Guard:
         self._check_equal(of_ranks, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
         self._check_equal(of_ranks, "mode", "the same UnevenBatchesCallback, or none,")
         name_learning_rate(self._plan.callbacks, self._facts.write_rate)
-        self._stopping.agree(facts["stopping"] for facts in of_ranks)
+        self._stopping.asks = any(facts["stopping"] for facts in of_ranks)
         if all(facts["supply"].steps_per_epoch is None for facts in of_ranks):
             data.epochs.begin_fit(of_ranks[0]["data"])
         if self._plan.distribution is not None:
-            build_by_tracing(self.model, data.dataset)
+            _build_by_tracing(self.model, data.dataset)
         steps = plan_for(self._plan.mode, [facts["supply"] for facts in of_ranks])
         self._install_steps(steps)
         if steps is not None:
-            uneven = UnevenEpochs(self.model, data, supply, steps, self._plan.mode, hooks_of(self.model, "train"))
+            uneven = UnevenEpochs(self.model, data, supply, steps, self._plan.mode)
             data.uneven = uneven
             uneven.begin()
             if self._votes_alone():
@@ -118,7 +117,7 @@ class Guard:
         if not self._agreed:
             self._agreed = True
             text = "".join(traceback.format_exception_only(type(error), error)).strip()
-            allgather_object({"error": text}, name=of_thread(_BEGINS))
+            objects_of_ranks({"error": text}, _BEGINS)
 
     @staticmethod
     def _check_equal(of_ranks: Sequence[dict[str, Any]], fact: str, what: str) -> None:
@@ -152,13 +151,11 @@ class Guard:
 
     def intercept_function(self) -> None:
         """Intercepts the train function where that is needed, also where it was made again."""
-        if self._watched() or self._votes_alone():
+        uneven = self._data.uneven
+        if (uneven is not None and uneven.watched) or self._votes_alone():
             self._function = hooks_of(self.model, "train").intercept(self.model, self._run, self._function)
-            if self._data.uneven is not None:
-                self._data.uneven.function = self._function
-
-    def _watched(self) -> bool:
-        return self._data.uneven is not None and self._data.uneven.watched
+            if uneven is not None:
+                uneven.function = self._function
 
     def _votes_alone(self) -> bool:
         return self._stopping.asks and not self.votes_last
@@ -202,9 +199,9 @@ class Guard:
         if not self._checked_start:
             self._checked_start = True
             if not self._facts.broadcasts:
-                start_check.look(self.model)
+                equal_state.look_at_start(self.model)
         if goes_on:
-            start_check.warn_if_different(self.model)
+            equal_state.warn_if_different(self.model)
 
     def end_epoch(self) -> None:
         self.check_start(goes_on=self.model.steps_per_execution > 1)
@@ -246,3 +243,20 @@ def compare_evaluated(model: keras.Model, data: EpochData | None) -> None:
 def _waits_for_batches(callback: keras.callbacks.Callback) -> bool:
     """Does it make Keras wait for each batch's metrics? What does not, in later versions, is marked as `async_safe`."""
     return looks_at_batches(callback) and not getattr(callback, "async_safe", False)
+
+
+def _build_by_tracing(model: keras.Model, dataset: tf.data.Dataset) -> None:
+    """Makes the variables of layers, metrics and optimizers that a train step makes, without computing a step.
+
+    Where tracing fails rank 0 warns: the first step, if it is run eagerly, computes with each rank's own weights.
+    """
+    if all(layer.built for layer in model._flatten_layers()):
+        return
+    convert = getattr(model, "_autoconvert_optionals", lambda step: step)
+    try:
+        tf.function(convert(model.train_step), autograph=False).get_concrete_function(dataset.element_spec)
+    except Exception as error:
+        warn_on_rank_zero(
+            "The model could not be built before its first step, which therefore computes with each rank's own "
+            f"weights. Build the model before `fit`. Received: {type(error).__name__}: {error}"
+        )

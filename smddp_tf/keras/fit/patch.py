@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from smddp_tf.basics import is_initialized
+from smddp_tf.collectives import graph
 from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.fit.forgotten import requests
 from smddp_tf.keras.fit.guard import Guard
 from smddp_tf.keras.fit.plan import IGNORES_SHUFFLE, TrainerPlan, init_iterator, plan_of_fit
 from smddp_tf.keras.fit.stopping import facts_of, name_learning_rate
@@ -94,7 +94,7 @@ class CountedEpochs(keras.callbacks.Callback):
         counts = plan.has_others and data.numbers() and plan.arguments["steps_per_epoch"] is None
         self.first, self.last = ([self], [reading]) if counts else ([], [])
         self._numbers = data.agreed_numbers()
-        self._requests = requests() if counts else 0
+        self._requests = graph.reductions() if counts else 0
         self._counts = False
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -114,7 +114,7 @@ class CountedEpochs(keras.callbacks.Callback):
         self._data.end_fit()
 
     def _look(self) -> None:
-        if self.first and not self._counts and requests() > self._requests:
+        if self.first and not self._counts and graph.reductions() > self._requests:
             self._counts = True
             self._data.begin_fit(self._numbers)
 

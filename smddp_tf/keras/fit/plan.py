@@ -17,10 +17,13 @@ import tensorflow as tf
 from smddp_tf._native import loader
 from smddp_tf.basics import is_initialized, rank, size
 from smddp_tf.keras._backend import keras
+from smddp_tf.keras.callbacks.best_model_checkpoint import BestModelCheckpoint
+from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
+from smddp_tf.keras.callbacks.metric_average import MetricAverageCallback
+from smddp_tf.keras.callbacks.metric_sum import MetricSumCallback
 from smddp_tf.keras.callbacks.rank_zero import on_rank_zero
 from smddp_tf.keras.callbacks.throughput import Throughput
 from smddp_tf.keras.callbacks.uneven_batches import JOIN, OFF
-from smddp_tf.keras.data_parallel.fitting import callbacks_before, writing_on_rank_zero
 from smddp_tf.keras.data_parallel.global_batches import make_iterator
 from smddp_tf.keras.data_parallel.layer_states import refuse_stateful
 from smddp_tf.keras.fit.epoch_data import EpochData
@@ -28,12 +31,14 @@ from smddp_tf.keras.fit.forgotten import is_meant_for_all_ranks, watching
 from smddp_tf.keras.fit.stopping import counts_samples, flat
 from smddp_tf.keras.roles import running
 from smddp_tf.keras.roles.current_distribution import current
+from smddp_tf.keras.roles.optimizers import local_of
 from smddp_tf.keras.roles.step_hooks import StepKind
 from smddp_tf.keras.roles.wrapping import model_reduces
 from smddp_tf.monitor import recording
 
 # Of such data Keras ignores `shuffle`, with a warning if it is true.
 IGNORES_SHUFFLE = (tf.data.Dataset, types.GeneratorType)
+_WRITE = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "OrbaxCheckpoint", "RemoteMonitor", "TensorBoard")
 
 
 @dataclasses.dataclass
@@ -127,15 +132,11 @@ def init_iterator(plain: Callable[..., None], self: Any, *args: Any, **kwargs: A
         self: the iterator.
         args, kwargs: the arguments of the constructor.
     """
-    awaiting = [plan for plan in running.here.plans[-1:] if plan.awaits_iterator]
-    epochs = 0
-    for plan in awaiting:
-        plan.awaits_iterator, epochs = False, plan.epochs_ahead
-    part = make_iterator(plain, self, epochs, *args, **kwargs)
-    source = next((plan.arguments.get("x") for plan in awaiting), None)
-    data = EpochData(self, part, source, has_rows=epochs == 0)
-    for plan in awaiting:
-        plan.take_data(data)
+    awaiting = (each for each in running.here.plans[-1:] if each.awaits_iterator)
+    plan = next(awaiting, TrainerPlan(None, {}))  # of a validation, or of Keras's own `evaluate`, nothing is planned
+    plan.awaits_iterator = False
+    part = make_iterator(plain, self, plan.epochs_ahead, *args, **kwargs)
+    plan.take_data(EpochData(self, part, plan.arguments.get("x"), has_rows=plan.epochs_ahead == 0))
 
 
 def one_progress_bar(arguments: dict[str, Any]) -> None:
@@ -155,10 +156,27 @@ def _of_distribution(plan: TrainerPlan) -> TrainerPlan:
     refuse_stateful(plan.model)
     one_progress_bar(plan.arguments)
     if not plan.has_callback_list:
-        plan.users = writing_on_rank_zero(plan.users)
-    plan.before = [*callbacks_before(plan.model, plan.users), *plan.before]
+        plan.users = _writing_on_rank_zero(plan.users)
+    plan.before = [*_callbacks_before(plan.model, plan.users), *plan.before]
     plan.is_guarded, plan.distribution = True, current()
     return plan
+
+
+def _callbacks_before(model: keras.Model, users: list[keras.callbacks.Callback]) -> list[keras.callbacks.Callback]:
+    """Returns the callbacks that come before the user's, unless these have such ones."""
+    added: list[keras.callbacks.Callback] = []
+    if not any(isinstance(each, BroadcastGlobalVariablesCallback) for each in users):
+        added.append(BroadcastGlobalVariablesCallback(0, local_variables=local_of(model)))
+    if not any(isinstance(each, (MetricAverageCallback, MetricSumCallback)) for each in users):
+        added.append(MetricSumCallback())
+    return added
+
+
+def _writing_on_rank_zero(callbacks: list[keras.callbacks.Callback]) -> list[keras.callbacks.Callback]:
+    """The callbacks, with those of Keras that write files doing so on rank 0 only."""
+    classes = tuple(getattr(keras.callbacks, name) for name in _WRITE if hasattr(keras.callbacks, name))
+    on_all = BestModelCheckpoint  # belongs on all ranks, and writes on one
+    return [on_rank_zero(c) if isinstance(c, classes) and not isinstance(c, on_all) else c for c in callbacks]
 
 
 def _of_own_data(plan: TrainerPlan) -> TrainerPlan:

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from smddp_tf._warn import warn
 from smddp_tf.basics import cross_rank, is_initialized, rank
-from smddp_tf.collectives.rank_facts import any_rank
+from smddp_tf.collectives.rank_facts import any_rank, warn_on_rank_zero
 from smddp_tf.keras._backend import keras
 
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
@@ -25,8 +24,8 @@ class Stopping:
         callbacks: this rank's callbacks.
 
     Attributes:
-        asks: whether there is an allreduce after each batch, and not at the end of epochs only. Before `agree`,
-            whether this rank needs one.
+        asks: whether there is an allreduce after each batch, and not at the end of epochs only: whether this rank needs
+            one, until `Guard.agree` has asked all.
     """
 
     def __init__(self, model: keras.Model, callbacks: Iterable[Any]) -> None:
@@ -35,14 +34,6 @@ class Stopping:
         self._preempting = [callback for callback in callbacks if hasattr(callback, "preempted")]
         self.asks = any(map(_may_stop, callbacks))
         self._is_requested = False
-
-    def agree(self, of_ranks: Iterable[bool]) -> None:
-        """Sets `asks` on all ranks if one rank needs it.
-
-        Args:
-            of_ranks: `asks` of each rank.
-        """
-        self.asks = any(of_ranks)
 
     def end_batch(self) -> None:
         """Sets `stop_training` if all ranks stop after this batch. All ranks must call it after each batch."""
@@ -170,9 +161,9 @@ def _warn_of_shared_files(of_ranks: Sequence[dict[tuple[int, str], str]]) -> Non
     """Warns on rank 0 of files that several ranks of one node write."""
     counts = Counter(key for of_rank in of_ranks for key in of_rank)
     for (node, path), count in counts.items():
-        if count > 1 and rank() == 0:
+        if count > 1:
             name = next(of_rank[node, path] for of_rank in of_ranks if (node, path) in of_rank)
-            warn(
+            warn_on_rank_zero(
                 f"{count} ranks write the same {name}: {path}. They overwrite each other's, and may break it. "
                 f"Write: hvd.callbacks.on_rank_zero(keras.callbacks.{name}(...))"
             )

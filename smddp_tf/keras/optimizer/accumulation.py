@@ -1,8 +1,8 @@
 """Several passes for one update: gradients are summed on each rank, and only the sums are reduced over the ranks.
 
-Keras and Horovod each have such a setting, and count differently: `KerasWindow` uses the accumulators of an optimizer
-made with `gradient_accumulation_steps`; `Passes` has accumulators of its own, for `backward_passes_per_step`. A counter
-that is equal on all ranks decides which pass is the last of an update.
+Keras and Horovod each have such a setting, and count differently: `in_keras_window` uses the accumulators of an
+optimizer made with `gradient_accumulation_steps`; `Passes` has accumulators of its own, for `backward_passes_per_step`.
+A counter that is equal on all ranks decides which pass is the last of an update.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf.gradients.local_sources import replaced
+from smddp_tf.collectives.sparse import replaced
+from smddp_tf.collectives.tensor_types import AnyVariable
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.roles.optimizers import innermost, iterations_of, stays_local
 
@@ -54,16 +55,7 @@ class Passes:
             update: applies the sums, in the order of `grads`.
             skip: called where there is no update.
         """
-
-        def finish(sums: list[Any]) -> list[Any]:
-            update(sums)
-            return []
-
-        def keep() -> list[Any]:
-            skip()
-            return []
-
-        self._either(grads, variables, finish, keep)
+        self._either(grads, variables, _branch(update, self.counter), _branch(skip, self.counter))
 
     def collect(
         self, grads: Sequence[Any], variables: Sequence[Any], reduce: Callable[[list[Any]], Sequence[Any]]
@@ -103,7 +95,7 @@ class Passes:
             for _, accumulator in self._sums.values():
                 accumulator.assign(tf.zeros_like(accumulator))
             done.assign(0)
-            return [*at_end(results), tf.identity(done)]  # XLA keeps the order of ops with results
+            return [*at_end(results), tf.identity(done)]  # as in `_branch`
 
         def keep() -> list[Any]:
             for total, accumulator in zip(totals, sums):
@@ -117,15 +109,7 @@ class Passes:
 
     def after_collecting(self, update: Callable[[], Any], skip: Callable[[], Any]) -> None:
         """Calls `update()` if the last `collect` has returned reduced sums, else `skip()`."""
-
-        def either(do: Callable[[], Any]) -> Callable[[], tf.Tensor]:
-            def run() -> tf.Tensor:
-                do()
-                return tf.identity(self.counter)
-
-            return run
-
-        tf.cond(tf.equal(self.counter, 0), either(update), either(skip))
+        tf.cond(tf.equal(self.counter, 0), _branch(update, self.counter), _branch(skip, self.counter))
 
     @property
     def counter(self) -> tf.Variable:
@@ -155,6 +139,16 @@ class Passes:
         return tf.identity(tf.cast(total, grad.dtype))  # Keras needs tensors of the branch's own graph
 
 
+def _branch(do: Callable[..., Any], counter: AnyVariable) -> Callable[..., list[tf.Tensor]]:
+    """Returns `do` as a branch of `tf.cond`, with a result: XLA keeps the order of ops that have some."""
+
+    def run(*arguments: Any) -> list[tf.Tensor]:
+        do(*arguments)
+        return [tf.identity(counter)]
+
+    return run
+
+
 def _combined(grad: tf.Tensor | None, total: tf.Tensor, variable: tf.Variable | keras.Variable) -> Any:
     """The new sum; of gradients that replace their variable (scales of float8) the maximum, as in Keras."""
     if grad is None:
@@ -163,8 +157,14 @@ def _combined(grad: tf.Tensor | None, total: tf.Tensor, variable: tf.Variable | 
     return tf.maximum(grad, total) if stays_local(variable) else grad + total
 
 
-class KerasWindow:
-    """The `gradient_accumulation_steps` of an optimizer inside a `LossScaleOptimizer`.
+def in_keras_window(
+    scaled: keras.optimizers.Optimizer,
+    grads: Sequence[Any],
+    variables: Sequence[Any],
+    update: Callable[[list[Any]], Any],
+    accumulate: Callable[[list[Any]], Any],
+) -> None:
+    """Runs a pass of the `gradient_accumulation_steps` of an optimizer inside a `LossScaleOptimizer`.
 
     Keras tests every pass for infinities and drops only that pass. With several ranks that would need an exchange in
     each pass. Here the gradients are tested once, after the sum over the passes and the ranks: an infinity in any pass
@@ -172,52 +172,37 @@ class KerasWindow:
 
     Args:
         scaled: the `LossScaleOptimizer`, built.
+        grads: scaled gradients or None.
+        variables: the variables of the gradients.
+        update: called with the scaled sums in the last pass of a window: reduces them, and applies them with the
+            `LossScaleOptimizer` if they are finite.
+        accumulate: called with the unscaled gradients in the others: the inner optimizer's `apply`.
     """
+    iterations, steps = iterations_of(innermost(scaled)), innermost(scaled).gradient_accumulation_steps
 
-    def __init__(self, scaled: keras.optimizers.Optimizer) -> None:
-        self._scaled = scaled
-        self._inner = innermost(scaled)
+    def finish() -> None:
+        update([_take_sum(scaled, grad, variable) for grad, variable in zip(grads, variables)])
+        # Keras's counter is now at the end of the window or, where an infinity was found, unchanged: then this
+        # resets it to the start of the window.
+        iterations.assign(iterations // steps * steps)
 
-    def apply(
-        self,
-        grads: Sequence[Any],
-        variables: Sequence[Any],
-        update: Callable[[list[Any]], Any],
-        accumulate: Callable[[list[Any]], Any],
-    ) -> None:
-        """Calls `update(scaled sums)` in the last pass of a window and `accumulate(unscaled gradients)` in the others.
+    def keep() -> None:
+        accumulate([_unscaled(scaled, grad, variable) for grad, variable in zip(grads, variables)])
 
-        Args:
-            grads: scaled gradients or None.
-            variables: the variables of the gradients.
-            update: reduces the sums, and applies them with the `LossScaleOptimizer` if they are finite.
-            accumulate: the inner optimizer's `apply`.
-        """
-        iterations, steps = iterations_of(self._inner), self._inner.gradient_accumulation_steps
+    tf.cond(tf.equal((iterations + 1) % steps, 0), _branch(finish, iterations), _branch(keep, iterations))
 
-        def finish() -> tf.Tensor:
-            update([self._take_sum(grad, variable) for grad, variable in zip(grads, variables)])
-            # Keras's counter is now at the end of the window or, where an infinity was found, unchanged: then this
-            # resets it to the start of the window.
-            iterations.assign(iterations // steps * steps)
-            return tf.identity(iterations)  # XLA keeps the order of ops with results
 
-        def keep() -> tf.Tensor:
-            accumulate([self._unscaled(grad, variable) for grad, variable in zip(grads, variables)])
-            return tf.identity(iterations)
+def _unscaled(scaled: keras.optimizers.Optimizer, grad: tf.Tensor | None, variable: keras.Variable) -> Any:
+    skipped = grad is None or stays_local(variable)
+    return grad if skipped else keras.ops.divide(grad, scaled.dynamic_scale)
 
-        tf.cond(tf.equal((iterations + 1) % steps, 0), finish, keep)
 
-    def _unscaled(self, grad: tf.Tensor | None, variable: keras.Variable) -> Any:
-        skipped = grad is None or stays_local(variable)
-        return grad if skipped else keras.ops.divide(grad, self._scaled.dynamic_scale)
-
-    def _take_sum(self, grad: tf.Tensor | None, variable: keras.Variable) -> Any:
-        """Returns the scaled sum of all passes, and sets Keras's accumulator to zero: Keras adds the two."""
-        if grad is None or stays_local(variable):
-            return None if grad is None else tf.identity(grad)  # as in `Passes`
-        grad = tf.convert_to_tensor(grad)
-        accumulator = self._inner._accumulated_gradients[self._inner._get_variable_index(variable)]
-        total = grad + tf.cast(keras.ops.multiply(accumulator, self._scaled.dynamic_scale), grad.dtype)
-        accumulator.assign(tf.zeros(accumulator.shape, accumulator.dtype))
-        return total
+def _take_sum(scaled: keras.optimizers.Optimizer, grad: tf.Tensor | None, variable: keras.Variable) -> Any:
+    """Returns the scaled sum of all passes, and sets Keras's accumulator to zero: Keras adds the two."""
+    if grad is None or stays_local(variable):
+        return None if grad is None else tf.identity(grad)  # as in `Passes`
+    grad, inner = tf.convert_to_tensor(grad), innermost(scaled)
+    accumulator = inner._accumulated_gradients[inner._get_variable_index(variable)]
+    total = grad + tf.cast(keras.ops.multiply(accumulator, scaled.dynamic_scale), grad.dtype)
+    accumulator.assign(tf.zeros(accumulator.shape, accumulator.dtype))
+    return total

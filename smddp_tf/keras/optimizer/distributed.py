@@ -17,7 +17,7 @@ from smddp_tf.keras.optimizer.loss_scaling import reduce_before_finite_check
 from smddp_tf.keras.optimizer.reducing import attach, wrap_class
 from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.keras.roles.wrapping import advice, reducer_on, reduces, refuse_wrapped
-from smddp_tf.keras.sharding.degrees import degree_of
+from smddp_tf.keras.sharding.shards import degree_of
 from smddp_tf.lifecycle import first_use
 from smddp_tf.process_sets import ProcessSet, global_process_set
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf._native import loader
 from smddp_tf.basics import rank, size
 from smddp_tf.collectives import graph
 from smddp_tf.gradients.options import ReduceOptions
@@ -61,8 +60,7 @@ def distribute(optimizer: Any, settings: ReduceOptions, copies: bool) -> Any:
 
 
 def _attach(optimizer: Any, settings: ReduceOptions | None = None, local: Any = None) -> OptimizerReducer:
-    settings = wrapping.settings_of_class(optimizer) if settings is None else settings
-    reducer = OptimizerReducer(settings, optimizer, local)
+    reducer = OptimizerReducer(settings or wrapping.settings_of_class(optimizer), optimizer, local)
     reducer.reductions = _reductions()
     notice_from_config(type(optimizer), _attach)
     wrapped = wrapping.wrapped_class(type(optimizer), _members_for, reducer.settings, _attach)
@@ -133,6 +131,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
     def get_config(self: Any) -> Any:
         return configuration(optimizer_class.get_config(self), reducer_of(self))
 
+    is_new = hook == _HOOKS[0]
     return {
         "__module__": optimizer_class.__module__,
         "get_config": functools.update_wrapper(get_config, optimizer_class.get_config),
@@ -141,11 +140,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         hook: functools.update_wrapper(aggregate, getattr(optimizer_class, hook)),
         "_compute_gradients": computing("_compute_gradients"),
         # Of the new optimizers, and of the old ones.
-        **(
-            {"compute_gradients": computing("compute_gradients")}
-            if hook == _HOOKS[0]
-            else {"get_gradients": get_gradients}
-        ),
+        **({"compute_gradients": computing("compute_gradients")} if is_new else {"get_gradients": get_gradients}),
         # Keras writes the public name of its own classes into files; it is an attribute that is not inherited.
         **{name: vars(optimizer_class)[name] for name in _API_NAMES if name in vars(optimizer_class)},
     }
@@ -179,8 +174,7 @@ def _leaves_out(hook: str, args: Any, kwargs: dict[str, Any]) -> bool:
 
 def _reductions() -> tuple[int, int]:
     """How much was put into graphs so far, and how much was reduced."""
-    stats = loader.core().stats()
-    return graph.count(), stats["planned_buckets"] + stats["named_requests"]
+    return graph.count(), graph.reductions()
 
 
 def _check_reduced(reducer: OptimizerReducer, grads: Sequence[Any], variables: Sequence[Any]) -> None:

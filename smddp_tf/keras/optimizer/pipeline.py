@@ -14,9 +14,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from smddp_tf.gradients.local_sources import replaced
+from smddp_tf.collectives.sparse import replaced
 from smddp_tf.keras.optimizer import same_batches
-from smddp_tf.keras.optimizer.accumulation import KerasWindow
+from smddp_tf.keras.optimizer.accumulation import in_keras_window
 from smddp_tf.keras.optimizer.optimizer_reducer import UpdateContext, When
 from smddp_tf.keras.roles import active_ranks
 from smddp_tf.keras.roles.optimizers import iterations_of
@@ -68,7 +68,7 @@ def _apply_pass(context: UpdateContext, grads: Sequence[Any]) -> Any:
             reducer.inner.apply(unscaled, variables)
 
     if context.when is When.AFTER_WINDOW:
-        return KerasWindow(context.optimizer).apply(grads, variables, update, accumulate)
+        return in_keras_window(context.optimizer, grads, variables, update, accumulate)
     assert reducer.passes is not None
     counter = iterations_of(reducer.inner)
     dense = reducer.settings.dense(grads, variables)

@@ -33,7 +33,7 @@ def attach(
     """
     first_use.begin(first_use.REDUCING)
     inner = innermost(optimizer)
-    reducer = OptimizerReducer(settings_of_class(optimizer) if settings is None else settings, inner, local)
+    reducer = OptimizerReducer(settings or settings_of_class(optimizer), inner, local)
     for each in {id(o): o for o in (optimizer, inner)}.values():
         notice_from_config(type(each), attach)
         attach_reducer(each, wrap_class(type(each), reducer.settings), reducer)

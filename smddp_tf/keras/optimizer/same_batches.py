@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from smddp_tf._warn import warn
-from smddp_tf.basics import rank, size
-from smddp_tf.collectives.rank_facts import numbers_of_ranks
+from smddp_tf.basics import size
+from smddp_tf.collectives.rank_facts import numbers_of_ranks, warn_on_rank_zero
 from smddp_tf.keras.roles import running
 
 # A few values of a few gradients do: one gradient alone may not depend on the data (the bias under a linear loss).
@@ -22,18 +21,11 @@ _GRADIENTS, _VALUES = 4, 256
 _FACTOR = 1_000_003  # makes the order of steps count
 
 
-class _Fingerprint:
-    """Of all gradients noted since the last comparison. A variable, as steps are graphs; 0: nothing but zeros."""
-
-    def __init__(self) -> None:
-        with tf.init_scope():
-            self.value = tf.Variable(0, dtype=tf.int64, trainable=False, name="smddp_fingerprint")
-        self.has_warned = False
-
-
 @functools.cache
-def _fingerprint() -> _Fingerprint:
-    return _Fingerprint()
+def _fingerprint() -> tf.Variable:
+    """Of all gradients noted since the last comparison. A variable, as steps are graphs; 0: nothing but zeros."""
+    with tf.init_scope():
+        return tf.Variable(0, dtype=tf.int64, trainable=False, name="smddp_fingerprint")
 
 
 def is_watching() -> bool:
@@ -58,7 +50,7 @@ def note(grads: Sequence[tf.Tensor | tf.IndexedSlices | None]) -> None:
     bits = tf.concat([_sample_bits(usable[index]) for index in chosen], 0)
     # Positions count too, so that the same numbers elsewhere make another sum.
     positions = tf.range(1, tf.size(bits, tf.int64) + 1, dtype=tf.int64)
-    value = _fingerprint().value
+    value = _fingerprint()
     value.assign(value * _FACTOR + tf.reduce_sum(bits * positions))
 
 
@@ -66,18 +58,19 @@ def warn_if_same() -> None:
     """Compares the ranks, and resets the fingerprint; all ranks must call it. Warns on rank 0, once in a process."""
     if size() == 1:
         return
-    fingerprint = _fingerprint()
-    of_ranks = numbers_of_ranks([int(fingerprint.value)], "model.fit (do the batches differ)")[:, 0]
-    fingerprint.value.assign(0)
-    if (of_ranks != of_ranks[0]).any() or of_ranks[0] == 0 or fingerprint.has_warned:
-        return
-    fingerprint.has_warned = True
-    if rank() == 0:
-        warn(
-            "All ranks seem to train on the same batches: their gradients were equal, bit for bit, through an epoch. "
-            f"Then {size()} ranks do the work of one. Give each rank its part of the data, for example "
-            "model.fit(smddp_tf.data.shard(dataset).batch(...)).",
-        )
+    of_ranks = numbers_of_ranks([int(_fingerprint())], "model.fit (do the batches differ)")[:, 0]
+    _fingerprint().assign(0)
+    if (of_ranks == of_ranks[0]).all() and of_ranks[0] != 0:
+        _warn_once()
+
+
+@functools.cache
+def _warn_once() -> None:
+    warn_on_rank_zero(
+        "All ranks seem to train on the same batches: their gradients were equal, bit for bit, through an epoch. "
+        f"Then {size()} ranks do the work of one. Give each rank its part of the data, for example "
+        "model.fit(smddp_tf.data.shard(dataset).batch(...)).",
+    )
 
 
 def _sample_bits(tensor: tf.Tensor) -> tf.Tensor:

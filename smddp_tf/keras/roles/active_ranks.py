@@ -106,14 +106,12 @@ class ActiveRanks:
             complete: gradients of marked variables (`local_sources.mark`), divided by the number of ranks.
         """
         active, passes = (self.flag, self._unit) if window is None else window.close()
-        active, passes = _float64(active), _float64(passes)
+        active, passes, size = _float64(active), _float64(passes), _size_of(process_set)
         if getattr(reducer, "keeps_float32", False):  # it costs nothing among the gradients
             narrow = tf.cast(active, tf.float32)
             *reduced, share = reducer([*grads, narrow], [*variables, narrow])
-            size = _size_of(process_set)
             count = tf.round(_float64(share) * size if op == Average else _float64(share))
         else:
-            size = _size_of(process_set)
             count = ops.allreduce(active, op=Sum, process_set=process_set) if process_set.included() else active
             reduced = reducer(grads, variables)
         if window is None:

@@ -76,14 +76,9 @@ def alone() -> Iterator[None]:
         yield
 
 
-def is_alone() -> bool:
-    """Inside of `alone`?"""
-    return running.here.is_alone
-
-
 def refuse_alone(what: str) -> None:
     """Raises a RuntimeError where only this rank has come to `what`, which needs all ranks."""
-    if is_alone():
+    if running.here.is_alone:
         raise RuntimeError(
             f"{what} needs all ranks. Received: a call in a callback that runs on rank 0 only (on_rank_zero, or one "
             "that writes files under a keras.distribution). Put the call into a callback of its own, derived from "

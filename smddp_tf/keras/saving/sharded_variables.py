@@ -24,7 +24,6 @@ from smddp_tf.exceptions import reason_of
 from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.roles import running
-from smddp_tf.keras.roles.current_distribution import is_alone
 from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.keras.roles.wrapping import optimizers_of, reducer_on
 
@@ -202,7 +201,7 @@ def save_full_variables() -> None:
 def _save(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     model, filepath = list(inspect.signature(plain).bind(*args, **kwargs).arguments.values())[:2]
     is_sharded = isinstance(model, keras.Model) and bool(sharded_variables(model))
-    if not isinstance(model, keras.Model) or not saves_together(model) or (is_alone() and not is_sharded):
+    if not isinstance(model, keras.Model) or not saves_together(model) or (running.here.is_alone and not is_sharded):
         return plain(*args, **kwargs)
     if is_sharded and not str(filepath).endswith((".keras", ".weights.h5")):
         raise ValueError(
@@ -218,7 +217,7 @@ def _export(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> 
             "model.export would keep this rank's part only of tables that are sharded over the ranks. Save the model, "
             f"and export it in one process that has loaded it. Received: a call on rank {rank()}."
         )
-    if not saves_together(self) or is_alone():
+    if not saves_together(self) or running.here.is_alone:
         return plain(self, *args, **kwargs)
     return together(self, lambda: plain(self, *args, **kwargs))
 

@@ -18,9 +18,8 @@ from smddp_tf.gradients.options import partition_state_of
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.roles.optimizers import innermost, stays_local
 from smddp_tf.keras.roles.wrapping import reducer_on, unwrapped
-from smddp_tf.keras.sharding.degrees import degree_of, possible_degrees
-from smddp_tf.keras.sharding.flat_part import FlatPart
 from smddp_tf.keras.sharding.sharded_state import ShardedState
+from smddp_tf.keras.sharding.shards import FlatPart, degree_of, possible_degrees
 
 _COLUMNS = ("weights", "slots", "parts", "gradients", "activations", "engine", "total")
 

@@ -28,8 +28,7 @@ from smddp_tf.collectives.reduce_op import ReduceSpec, Sum
 from smddp_tf.gradients.local_sources import LocalSources, stays_local
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.saving.sharded_variables import save_full_variables
-from smddp_tf.keras.sharding.degrees import degree_of, shard_indices
-from smddp_tf.keras.sharding.flat_part import FlatPart
+from smddp_tf.keras.sharding.shards import FlatPart, degree_of, shard_indices
 
 _REFUSED = {"Adafactor", "Lamb", "Muon", "ScheduleFreeAdamW"}
 
@@ -228,7 +227,7 @@ def gathered_parts(parts: Sequence[Any], layouts: Sequence[Any], key: str, may_p
 
     Args:
         parts: tensors of rank 1, this rank's parts.
-        layouts: of each; see `smddp_tf.keras.sharding.flat_part.FlatPart`.
+        layouts: of each; see `smddp_tf.keras.sharding.shards.FlatPart`.
         key: the name of the optimizer, the same on all ranks.
         may_plan: bool, whether the nodes have equal numbers of ranks.
     """

@@ -106,6 +106,12 @@ def test_an_unbuilt_model_is_an_error_on_all_ranks(hvd, rank, size, tmp_path):
         model.fit(np.ones((4, 2)), np.ones((4, 2)), verbose=0, callbacks=[callback])
 
 
+def test_ranks_that_help_to_save_are_called_in_the_step(hvd, tmp_path):
+    """Not by a thread that Keras starts for hooks that it believes to do nothing, beside the next step."""
+    callback = on_rank_zero(keras.callbacks.ModelCheckpoint(str(tmp_path / "model.keras"), save_freq=3))
+    assert not getattr(callback.on_train_batch_end, "_is_default", False)
+
+
 def test_what_must_run_everywhere_is_refused(hvd):
     for callback in (keras.callbacks.EarlyStopping(), keras.callbacks.ReduceLROnPlateau()):
         with pytest.raises(ValueError, match="must run on all ranks"):

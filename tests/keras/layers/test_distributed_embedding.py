@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import smddp_tf.keras as hvk
 from smddp_tf.gradients.local_sources import LocalSources
-from smddp_tf.keras.roles.local_variables import local_of
+from smddp_tf.keras.roles.optimizers import local_of
 from tests.support.embedding_models import (
     COLUMNS,
     ROWS,

@@ -15,7 +15,7 @@ import smddp_tf
 import smddp_tf.keras as hvd
 from smddp_tf._native import loader
 from smddp_tf.keras._backend import optimizer_variables
-from smddp_tf.keras.callbacks.momentum_correction import scale_momentum
+from smddp_tf.keras.callbacks.learning_rate_schedule import scale_momentum
 
 FOLDER = Path(sys.argv[1])
 ROWS, STEPS = 4, 12

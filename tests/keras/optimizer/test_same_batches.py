@@ -23,6 +23,7 @@ def _anew(size):
     if size == 1:
         pytest.skip("one rank has nobody to repeat")
     same_batches._fingerprint.cache_clear()
+    same_batches._warn_once.cache_clear()
 
 
 def warned(function) -> bool:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import smddp_tf.keras as hvk
 from smddp_tf.keras.roles.wrapping import reducer_on
-from smddp_tf.keras.sharding.degrees import possible_degrees
+from smddp_tf.keras.sharding.shards import possible_degrees
 from tests.support.embedding_models import cut_model
 from tests.support.sharded_models import (
     BATCH,

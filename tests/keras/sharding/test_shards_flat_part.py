@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from smddp_tf.keras.sharding.flat_part import FlatPart
+from smddp_tf.keras.sharding.shards import FlatPart
 
 SHAPES = [(), (1,), (16,), (17,), (1000,), (7, 5), (33, 67), (3, 50, 11), (640, 1)]
 PLACES = [(0, 1), (0, 1, 2, 3), (0, 1, 0, 1), (0, 2, 1, 3, 0, 2, 1, 3), (0, 1, 2)]

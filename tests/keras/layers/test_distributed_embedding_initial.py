@@ -6,7 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from smddp_tf.keras.layers import initial
+from smddp_tf.keras.layers import distributed_embedding
+from smddp_tf.keras.layers.distributed_embedding import initial_part
 from smddp_tf.keras.layers.placement import Layout
 
 
@@ -16,13 +17,13 @@ def test_large_tables_are_drawn_in_blocks_that_differ(monkeypatch: pytest.Monkey
     layouts = [Layout(11, 4, placement, 3) for placement in ("row_wise", "column_wise")]
     for layout in layouts:
         for rank in range(3):
-            draw = initial.initial_part(keras.initializers.RandomUniform(seed=3), layout, rank)
+            draw = initial_part(keras.initializers.RandomUniform(seed=3), layout, rank)
             np.testing.assert_array_equal(draw(layout.held(rank)), whole[layout.part(rank)])
-    monkeypatch.setattr(initial, "_WHOLE", 0)
-    monkeypatch.setattr(initial, "_BLOCK", 8)  # two rows
+    monkeypatch.setattr(distributed_embedding, "_WHOLE", 0)
+    monkeypatch.setattr(distributed_embedding, "_BLOCK", 8)  # two rows
     for layout in layouts:
         parts = [
-            initial.initial_part(keras.initializers.RandomUniform(seed=3), layout, rank)(layout.held(rank)).numpy()
+            initial_part(keras.initializers.RandomUniform(seed=3), layout, rank)(layout.held(rank)).numpy()
             for rank in range(3)
         ]
         assert [part.shape for part in parts] == [layout.shape(rank) for rank in range(3)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
-from smddp_tf.keras.roles.local_variables import local_of, slots_of
+from smddp_tf.keras.roles.optimizers import local_of, slots_of
 
 
 def test_slots_are_those_of_the_variables_that_were_asked_for() -> None:
