@@ -21,6 +21,8 @@ MPIRUN := $(BIN)/mpirun $(if $(filter 0,$(shell id -u)),--allow-run-as-root) --o
 # The greetings of TensorFlow and oneDNN drown the output of several ranks.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export TF_ENABLE_ONEDNN_OPTS ?= 0
+# Else each of the thousand processes of `make test` compiles the modules of smddp_tf and tests that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 CXX_FILES = $(shell find tf_ops tests -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu')
 
@@ -28,7 +30,7 @@ PYTEST = $(BIN)/python -m pytest --durations=10
 GPU_TESTED := build/.gpu-tested
 GPU_SOURCES = $(shell find tf_ops tests/bindings tests/inproc tests/fake_gpu tests/fake_cuda tests/gpu benchmarks/gpu -type f -not -path '*/__pycache__/*')
 
-.PHONY: help setup build demo wheel wheel-matrix docs docs-serve clients test test-full test-gpu test-mutations test-engine test-one-process test-suites test-jobs test-lab test-faults test-random test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-simulate bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops test-sagemaker release-check lint format clean
+.PHONY: help setup build demo wheel wheel-matrix docs docs-serve clients test test-full test-gpu test-mutations test-engine test-one-process test-suites test-suites-keras test-jobs test-waits test-lab test-faults test-random test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-simulate bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops test-sagemaker release-check lint format clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -92,24 +94,31 @@ wheel:  ## Build the wheel that is installed without a compiler, for all TensorF
 wheel-matrix:  ## Install it beside every TensorFlow and run it (10 minutes; ARGS="2.16 mpich", ARGS=--update-docs)
 	@$(PYTHON) tools/wheel_matrix.py $(ARGS)
 
-# Two at a time; the output of a part is printed when the part ends. Those that use one core come first.
-TEST_PARTS := test-engine test-one-process test-suites test-jobs
+# Three at a time, the longest first; the output of a part is printed when the part ends. Ranks leave cores idle where they
+# wait for each other, for deadlines and for a start: the parts that keep one core busy come last and fill these.
+TEST_PARTS := test-suites-keras test-jobs test-suites test-waits test-engine $(GPU_TESTED) test-one-process
 test: build  ## All tests, in the quick form (less than half an hour on 2 cores); those of GPUs when the native sources changed
-	@$(if $(ARGS),$(PYTEST) $(ARGS),$(MAKE) -s -j2 --output-sync $(TEST_PARTS) $(GPU_TESTED))
+	@$(if $(ARGS),$(PYTEST) $(ARGS),$(MAKE) -s -j3 --output-sync $(TEST_PARTS))
 
 # So that no others are imported to be left out.
 LAUNCHING = $(shell $(BIN)/python -m tests.support.marks launches)
+# Of launchers, and of ranks that are late, fail or are killed: they wait more than they compute.
+WAITING = $(filter tests/elastic/% tests/run/% tests/runtime/% tests/transport/% tests/test_mpi_plugin.py,$(LAUNCHING))
 
+# Each of these four starts jobs of several ranks.
+test-suites-keras:
+	@$(PYTEST) -m 'launches and not one_process' -k Keras tests/test_rank_suites.py
+test-suites:
+	@$(PYTEST) -m 'launches and not one_process' -k 'not Keras' tests/test_rank_suites.py
+test-jobs:
+	@$(PYTEST) -m 'launches and not one_process' $(filter-out tests/test_rank_suites.py $(WAITING),$(LAUNCHING))
+test-waits:
+	@$(PYTEST) -m 'launches and not one_process' $(WAITING)
 # Each of these two keeps one core busy.
 test-engine:
 	@$(PYTEST) -m 'not launches and not one_process'
 test-one-process:
 	@$(PYTEST) -m one_process $(LAUNCHING)
-# Each of these two starts jobs of several ranks, which leave cores idle where they wait for each other.
-test-suites:
-	@$(PYTEST) -m 'launches and not one_process' tests/test_rank_suites.py
-test-jobs:
-	@$(PYTEST) -m 'launches and not one_process' $(filter-out tests/test_rank_suites.py,$(LAUNCHING))
 
 test-full: build  ## All tests with the full matrix of sizes, types, ranks and options
 	@SMDDP_TEST_FULL=1 $(PYTEST) $(ARGS)

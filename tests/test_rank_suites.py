@@ -4,6 +4,8 @@ Two ranks run everything. Elsewhere only what depends on the arrangement is run:
 for ranks that come and go (where the nodes differ in size, the ranks' shares do), one rank for what a program that was
 not launched does. The arithmetic of ranks and nodes itself is tested by files marked `native`, on up to eight ranks.
 With SMDDP_TEST_FULL everything is run everywhere, and also on three ranks of one node.
+
+On two ranks there are two jobs, which `make test` runs beside each other: ranks that wait leave cores idle.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.marks import ARRANGEMENTS, files_with, marks_of
+from tests.support.marks import ARRANGEMENTS, TESTS, files_with, marks_of
 from tests.support.mpirun import ROOT, Finished, launch
 from tests.variants import FULL
 
@@ -30,15 +32,25 @@ NAMES = {
     **({"3": "3 ranks"} if FULL else {}),
 }
 
+# On two ranks the tests of Keras take three quarters of the time: they are a job of their own.
+KERAS = TESTS / "keras"
+JOBS = {name: (key, None) for key, name in NAMES.items() if key != "2"}
+JOBS |= {"2 ranks, tests of Keras": ("2", True), "2 ranks, other tests": ("2", False)}
+
 
 @pytest.mark.parametrize(
-    "arrangement",
-    [pytest.param(key, id=name, marks=[pytest.mark.one_process] if key == "1" else []) for key, name in NAMES.items()],
+    ("arrangement", "of_keras"),
+    [pytest.param(*job, id=name, marks=[pytest.mark.one_process] * (job[0] == "1")) for name, job in JOBS.items()],
 )
-def test_rank_suite(arrangement: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rank_suite(
+    arrangement: str, of_keras: bool | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ranks, nodes = ARRANGEMENTS[arrangement]
-    files = [str(file.relative_to(ROOT)) for file in files_with("ranks", None if FULL else arrangement)]
-    arguments = ["-m", "pytest", *files, "-p", "tests.mpi_plugin"]
+    files = files_with("ranks", None if FULL else arrangement)
+    if of_keras is not None:
+        files = [file for file in files if (KERAS in file.parents) == of_keras]
+    names = [str(file.relative_to(ROOT)) for file in files]
+    arguments = ["-m", "pytest", *names, "-p", "tests.mpi_plugin"]
     arguments += ["-p", "no:cacheprovider", "-q", "--color=no", f"--durations={SLOWEST}", "--rank-logs", str(tmp_path)]
     if nodes is not None:
         arguments += ["--pretend-nodes", nodes]

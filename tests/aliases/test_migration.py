@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mpirun import NOTHING_LEFT_OUT, ROOT, launch
+from tests.support.mpirun import ROOT, SCIENCE, launch
 
 pytestmark = pytest.mark.launches
 
@@ -21,7 +21,7 @@ def test_script(script: Path) -> None:
     text = script.read_text(encoding="utf-8")
     assert "smddp_tf" not in text
     arguments = ["-m", "smddp_tf.aliases", family, script, *SHORT.get(script.stem.rpartition("_")[2], [])]
-    output = launch(arguments, 2, timeout=240, env=NOTHING_LEFT_OUT).check().output
+    output = launch(arguments, 2, timeout=240, env=SCIENCE).check().output
     accuracy = re.search(r"Test accuracy: ([\d.]+)", output)
     assert accuracy, output
     assert float(accuracy.group(1)) > 0.75, output

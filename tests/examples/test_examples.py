@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples.benchmark_output import check_rates
-from tests.support.mpirun import NOTHING_LEFT_OUT, ROOT, launch
+from tests.support.mpirun import NOTHING_LEFT_OUT, ROOT, SCIENCE, launch
 from tests.variants import FULL, full, in_full
 
 pytestmark = pytest.mark.launches
@@ -57,7 +57,8 @@ def run(example: str, ranks: int | None, folder: Path, *more: str, env: Mapping[
     arguments = [ROOT / "examples" / example, *SHORT.get(example, []), *more]
     if example.startswith("02"):
         arguments += ["--checkpoint", folder / "digits.keras"]
-    return launch(arguments, ranks, timeout=240, env={**NOTHING_LEFT_OUT, **(env or {})}).check().output
+    packages = NOTHING_LEFT_OUT if example in NEEDS else SCIENCE
+    return launch(arguments, ranks, timeout=240, env={**packages, **(env or {})}).check().output
 
 
 # On 2 ranks: the first in tests/docs/test_console_blocks.py. Below: the digits on 3, and the one about memory twice.
@@ -146,7 +147,7 @@ def test_digits_on_3_ranks(tmp_path: Path) -> None:
     """
     checkpoint = tmp_path / "digits.keras"
     example = ROOT / "examples" / "02_keras_digits.py"
-    output = launch([example, "--checkpoint", checkpoint], 3, timeout=300, env=NOTHING_LEFT_OUT).check().output
+    output = launch([example, "--checkpoint", checkpoint], 3, timeout=300, env=SCIENCE).check().output
     assert "equal weights on all 3 rank(s)" in output
     assert float(output.split("test accuracy: ")[1].split()[0]) >= 0.97
     launch(["-c", LOAD_IN_PLAIN_KERAS, checkpoint], None, timeout=90).check()

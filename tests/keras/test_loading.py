@@ -112,11 +112,14 @@ def fresh_model(case: str) -> keras.Model:
 
 @functools.cache
 def halfway_and_at_the_end(case: str, rank: int, size: int) -> tuple[keras.Model, np.ndarray]:
-    """A model after half of the steps, and the weights after all of them, never interrupted."""
-    half, whole = fresh_model(case), fresh_model(case)
-    fit_steps(half, rank, size, 0, HALF)
-    fit_steps(fit_steps(whole, rank, size, 0, HALF), rank, size, HALF, ALL)
-    return half, flat_weights(whole)
+    """A model with its state after half of the steps, and the weights after all of them, never interrupted."""
+    model = fit_steps(fresh_model(case), rank, size, 0, HALF)
+    variables = [*model.variables, *model.optimizer.variables]
+    halfway = [variable.numpy() for variable in variables]
+    at_the_end = flat_weights(fit_steps(model, rank, size, HALF, ALL))
+    for variable, value in zip(variables, halfway):
+        variable.assign(value)
+    return model, at_the_end
 
 
 def through_checkpoint(model: keras.Model, case: str, folder: Path) -> keras.Model:

@@ -23,8 +23,9 @@ SCRIPTS = Path(__file__).resolve().parent / "scripts"
 STARTUP = Path(__file__).resolve().parent / "startup"
 
 # In front of packages that Keras imports where it finds them and does without: a third of the time of its import.
-LEFT_OUT = Path(__file__).resolve().parent / "left_out"
-# The variables of a job whose script needs one of these packages.
+LEFT_OUT = tuple(Path(__file__).resolve().parent / "left_out" / name for name in ("tables", "science"))
+# The variables of a job whose script needs scikit-learn or SciPy, and of one that needs pandas or Matplotlib too.
+SCIENCE = {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, STARTUP, LEFT_OUT[0])))}
 NOTHING_LEFT_OUT = {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, STARTUP)))}
 
 # What a launcher or a user's shell may have left behind and a test must not inherit.
@@ -80,7 +81,7 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     env.update(
         OMPI_ALLOW_RUN_AS_ROOT="1",
         OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-        PYTHONPATH=os.pathsep.join(filter(None, [*map(str, (ROOT, STARTUP, LEFT_OUT)), env.get("PYTHONPATH")])),
+        PYTHONPATH=os.pathsep.join(filter(None, [*map(str, (ROOT, STARTUP, *LEFT_OUT)), env.get("PYTHONPATH")])),
         PYTHONUNBUFFERED="1",
         TF_CPP_MIN_LOG_LEVEL="2",
         TF_ENABLE_ONEDNN_OPTS="0",

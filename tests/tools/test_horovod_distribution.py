@@ -40,7 +40,7 @@ print("rank", hvd.rank(), "of", hvd.size())
 
 def run(folder: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
     """A command that finds what was installed into the folder."""
-    env = environment({"PYTHONPATH": os.pathsep.join(map(str, (folder, ROOT, STARTUP, LEFT_OUT)))})
+    env = environment({"PYTHONPATH": os.pathsep.join(map(str, (folder, ROOT, STARTUP, *LEFT_OUT)))})
     return subprocess.run(list(map(str, command)), env=env, capture_output=True, text=True, timeout=120, check=False)
 
 
