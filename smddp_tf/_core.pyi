@@ -24,7 +24,7 @@ def init(
     tensor_memory: tuple[int, int, int] = ...,
     world: tuple[int, Sequence[str], bytes, int] = ...,
 ) -> None:
-    """`world`: this rank, the addresses of all, the key of 16 bytes, the listening socket, which passes to the engine."""
+    """`world`: this rank, the addresses of all, the key of 16 bytes, and the engine's listening socket."""
 
 def needs_mpi(has_communicator: bool, is_initialized: bool) -> bool: ...
 def load_mpi(path: str) -> None:

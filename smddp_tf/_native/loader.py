@@ -1,10 +1,10 @@
 """Loads the native parts; when that fails, the error says what is missing.
 
-First `_core` with the engine; then, when an op is first used, TensorFlow and the op library, which must have been built
-for this minor version of TensorFlow. Where TensorFlow is there already, `init` loads the op library, so that graphs with
-our ops can be read from files. The engine loads its GPU part by itself, when something first asks for it. Where MPI has
-started this process, or the program uses it, `init` loads libmpi, with global symbols (Open MPI's plug-ins look them up
-in the process), and the engine's part for it.
+First `_core` with the engine; then, when an op is first used, TensorFlow and the op library, which must have been
+built for this minor version of TensorFlow. Where TensorFlow is there already, `init` loads the op library, so that
+graphs with our ops can be read from files. The engine loads its GPU part by itself, when something first asks for it.
+Where MPI has started this process, or the program uses it, `init` loads libmpi, with global symbols (Open MPI's
+plug-ins look them up in the process), and the engine's part for it.
 
 Importing this module loads nothing.
 """

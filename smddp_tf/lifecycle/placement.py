@@ -1,4 +1,4 @@
-"""This process's rank, from the variables of its launcher: Open MPI, MPICH and Intel MPI (hydra), PALS, ours, Slurm."""
+"""This process's rank, from the variables of its launcher: Open MPI, MPICH and Intel MPI (hydra), PALS, or Slurm."""
 
 from __future__ import annotations
 
@@ -8,17 +8,12 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from smddp_tf.exceptions import LaunchError
-from smddp_tf.rendezvous import starters
 
 # PMIx gives the rank only; Slurm's own variables complete it. In the order in which they are believed.
-_RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID", starters.RANK)
-_SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PALS_SIZE", starters.SIZE)
-_LOCAL_RANK = (
-    "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID", starters.LOCAL_RANK,
-)  # fmt: skip
-_LOCAL_SIZE = (
-    "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE", starters.LOCAL_SIZE,
-)  # fmt: skip
+_RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID")
+_SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PALS_SIZE")
+_LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID")
+_LOCAL_SIZE = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE")
 _TRAINING_TASKS = ("chief", "master", "worker")  # of TF_CONFIG
 
 # Step numbers from here on are Slurm's own: the batch script, the interactive shell of salloc.
@@ -78,7 +73,7 @@ def why_apart(environment: Mapping[str, str], size: int) -> str:
     for found, wanted in _of_other_launchers(environment):
         if wanted > size:
             return (
-                f"{found} says that {wanted} processes train together, but this job has {size}, so they would train apart. "
+                f"{found} says that {wanted} processes train together, but this job has {size}, so they train apart. "
                 "What MPI's launcher says comes first: start all of them by one launcher (docs/launching.md)."
                 f" If it is left over from something else, unset {found.split('=')[0]}; for one process that does "
                 "train alone, SMDDP_MPI=off."

@@ -104,8 +104,8 @@ def _attend(start: Start, mine: Mapping[str, Any], secret: str, seconds: float) 
             time.sleep(0.2)
     raise LaunchError(
         f"Rank {start.rank} ({start.source}) did not meet rank 0 at {where} within {seconds:.0f} s "
-        f"(SMDDP_START_TIMEOUT): {why}. Do all processes call hvd.init(), is that rank 0's host, may this one connect to "
-        f"it, and have all the same {SECRET}?"
+        f"(SMDDP_START_TIMEOUT): {why}. Do all processes call hvd.init(), is that rank 0's host, may this one connect "
+        f"to it, and have all the same {SECRET}?"
     )
 
 

@@ -11,7 +11,6 @@ from typing import Any
 from smddp_tf.exceptions import LaunchError
 
 RANK, SIZE, COORDINATOR, PORT = "SMDDP_RANK", "SMDDP_SIZE", "SMDDP_COORDINATOR", "SMDDP_PORT"
-LOCAL_RANK, LOCAL_SIZE = "SMDDP_RUN_LOCAL_RANK", "SMDDP_RUN_LOCAL_SIZE"  # set by smddprun as well
 # Of all launchers below: what a job that is started from inside another must not inherit.
 VARIABLES = (
     RANK, SIZE, COORDINATOR, "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG",

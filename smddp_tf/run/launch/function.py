@@ -96,6 +96,8 @@ def run(
     options = dict(locals())
     from smddp_tf.run.launch import settings
 
+    if use_gloo:
+        raise LaunchError("Gloo is not supported: leave `use_gloo` out, ranks are started with mpirun.")
     ranks = num_proc if np is None else np
     settings.check_elastic(
         ranks, min_num_proc if min_num_proc is not None else min_np,
@@ -104,7 +106,7 @@ def run(
     placed = settings.hosts_and_ranks(ranks, hosts, hostfile, slots, os.environ if hosts or hostfile else {})
     assert placed is not None
     options["network_interfaces"] = network_interfaces or network_interface
-    job = settings.settings_of(options, *placed, variables=settings.UNBUFFERED, mpi=not use_gloo)
+    job = settings.settings_of(options, *placed, variables=settings.UNBUFFERED)
     return results_of(job, payload_of(func, args, kwargs or {}), executable or sys.executable)
 
 

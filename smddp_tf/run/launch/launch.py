@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
-import secrets
 import signal
 import socket
 import sys
@@ -15,43 +13,27 @@ from collections.abc import Mapping, Sequence
 from smddp_tf.lifecycle.rank_variables import RENDEZVOUS, without_rank_variables
 from smddp_tf.link.channel import ADDRESS, KEY
 from smddp_tf.link.server import ControlServer
-from smddp_tf.rendezvous.meeting import SECRET
-from smddp_tf.rendezvous.starters import COORDINATOR
 from smddp_tf.run.hosts.hosts import is_this_host
 from smddp_tf.run.hosts.network import Choice, check_hosts, choose, local_interfaces, resolve
 from smddp_tf.run.launch.before_start import started
 from smddp_tf.run.launch.fabric import check_fabric
 from smddp_tf.run.launch.job import Job, Outcome
 from smddp_tf.run.launch.mpi import find_mpi, with_home
-from smddp_tf.run.launch.mpirun_command import MpirunCommand, build_command, forwarded_names, names_agent, ssh_words
+from smddp_tf.run.launch.mpirun_command import MpirunCommand, build_command, names_agent
 from smddp_tf.run.launch.settings import Settings
 from smddp_tf.run.output.console import say
 from smddp_tf.run.output.lines import starts_traceback
 from smddp_tf.run.output.output import Output
-from smddp_tf.run.rank import starter
 from smddp_tf.run.rank.processes import isolated
 
-# Of jobs without MPI: where the ranks meet, and with what they sign.
-_OWN = (ADDRESS, KEY, COORDINATOR, SECRET, *RENDEZVOUS)
 # Forwards the channel's variables to remote ranks by name: all users of the host can read a command line.
 _KEYS = ("-x", ADDRESS, "-x", KEY)
 
 
-def direct_command(settings: Settings, environment: Mapping[str, str]) -> MpirunCommand:
-    """The line that starts a job without MPI."""
-    names = [host for host, _ in itertools.groupby(settings.hosts_of_ranks)]
-    hosts = [("" if is_this_host(name) else name, settings.hosts_of_ranks.count(name)) for name in names]
-    agent = ["ssh", "-o", "BatchMode=yes", *ssh_words(settings)]
-    forwarded = [*forwarded_names({**environment, **settings.variables}), *_OWN]
-    return MpirunCommand(tuple(starter.words(hosts, agent, forwarded)), dict(settings.variables), forwards_all=True)
-
-
 def line_of(settings: Settings, environment: Mapping[str, str]) -> tuple[MpirunCommand, Choice]:
-    """The line that starts the ranks of a job, mostly mpirun's, and the network it uses."""
+    """Mpirun's line for a job started here, and the network it uses."""
     remote = settings.remote_hosts
     choice = choose(local_interfaces(), resolve(remote) if remote else None, settings.network_interfaces)
-    if not settings.mpi:
-        return direct_command(settings, environment), choice
     mpi = find_mpi(settings.mpirun)
     check_fabric(settings.fabric, mpi)
     return build_command(settings, mpi, choice, environment, len(os.sched_getaffinity(0)), os.geteuid() == 0), choice
@@ -78,9 +60,6 @@ def launch(settings: Settings, command: Sequence[str], payload: bytes = b"") -> 
     rendezvous = _rendezvous(settings.hosts_of_ranks[0], addresses[0])
     greets = {**environment, **settings.variables}.get("TF_CPP_MIN_LOG_LEVEL", "") == "0"  # TensorFlow, when imported
     new = [name for name in rendezvous if name not in environment and name not in line.environment]
-    if not settings.mpi:
-        where = _rendezvous(settings.hosts_of_ranks[0], addresses[0])
-        environment = {**environment, COORDINATOR: ":".join(where.values()), SECRET: secrets.token_hex(32)}
     with contextlib.closing(ControlServer(addresses, settings.ranks)) as server, Output(
         settings.ranks, settings.output_filename, settings.prefix_timestamp, greets
     ) as output:  # fmt: skip
