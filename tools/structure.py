@@ -49,7 +49,7 @@ STOPS = (
     ("compute/fused_view.cc", "Pack"),
     ("transport/shm/node_channel.cc", "Publish"),
     ("collectives/rail/direct_exchange.cc", "Begin"),
-    ("collectives/slice_exchange.cc", "Scatter"),
+    ("collectives/slice_exchange.h", "Scatter"),
     ("collectives/transfers.cc", "Send"),
     ("transport/routed.cc", "Send"),
     ("transport/mpi/mpi_transport.cc", "Send"),

@@ -4,19 +4,15 @@
 namespace smddp {
 namespace {
 
-// Does what a task of the exchange does, in one go for all members.
-class Exchange : public Task {
+class Exchange {
  public:
-  Exchange(Members* members, int member, const RailCall& call)
-      : exchange_(members->group(), members->rank(member), members->transport(member), call),
-        received_(exchange_.received_bytes() / sizeof(float)) {}
+  Exchange(const Members& members, int member, const RailCall& call)
+      : exchange_(members.group(), members.rank(member), call), received_(exchange_.received_bytes() / sizeof(float)) {}
 
-  Result<Progress> Step() override {
-    if (phase_ == 0) SMDDP_RETURN_IF_ERROR(exchange_.Scatter(reinterpret_cast<std::byte*>(received_.data())));
-    if (phase_ == 0) phase_ = 1;
-    SMDDP_ASSIGN_OR_RETURN(const bool done, exchange_.AllDone());
-    if (!done) return Progress::kWaiting;
-    if (phase_ == 2) return Progress::kDone;
+  Status Scatter(Transfers* transfers) {
+    return exchange_.Scatter(transfers, reinterpret_cast<std::byte*>(received_.data()));
+  }
+  Status SumAndGather(Transfers* transfers) {
     auto* const mine = reinterpret_cast<float*>(exchange_.mine().data);
     const std::vector<void*> terms = exchange_.Terms(reinterpret_cast<std::byte*>(received_.data()));
     for (int64_t i = 0; i < exchange_.elements(); ++i) {
@@ -24,16 +20,12 @@ class Exchange : public Task {
       for (void* term : terms) sum = 2 * sum + static_cast<float*>(term)[i];  // the order of the members matters
       mine[i] = sum;
     }
-    SMDDP_RETURN_IF_ERROR(exchange_.Gather());
-    phase_ = 2;
-    return Progress::kMoved;
+    return exchange_.Gather(transfers);
   }
-  std::string Describe() const override { return exchange_.Describe(); }
 
  private:
   SliceExchange exchange_;
   std::vector<float> received_;
-  int phase_ = 0;
 };
 
 TEST_CASE(
@@ -54,7 +46,10 @@ TEST_CASE(
         RailCall call;
         call.data = {data[member].data(), data[member].size() * sizeof(float)};
         call.elements = elements;
-        tasks.push_back(std::make_unique<Exchange>(&members, member, call));
+        const auto exchange = std::make_shared<Exchange>(members, member, call);
+        tasks.push_back(InStages("exchange", members.transport(member),
+                                 {[exchange](Transfers* transfers) { return exchange->Scatter(transfers); },
+                                  [exchange](Transfers* transfers) { return exchange->SumAndGather(transfers); }}));
       }
       members.Run(std::move(tasks));
       for (const std::vector<float>& values : data) CHECK(values == expected);

@@ -54,8 +54,6 @@ RULES = {
     "collectives/patterns/*": (*_CORE, "collectives/patterns/*"),
     # An algorithm over messages knows no other algorithm and no way of carrying messages.
     "collectives/p2p/*": (*_BELOW_COLLECTIVES, "collectives/p2p/*"),
-    # The only file that names algorithms.
-    "collectives/rail/registry.cc": (*_BELOW_COLLECTIVES, "collectives/rail/*"),
     "collectives/rail/*": (*_BELOW_COLLECTIVES, "collectives/rail/*", "collectives/p2p/rounds_task.h"),
     # The node stages read and write the slots of shared memory in place.
     "collectives/node/*": (*_BELOW_COLLECTIVES, "collectives/node/*", "transport/shm/node_channel.h"),
@@ -80,7 +78,7 @@ RULES = {
     # Of the other kernels XLA's knows what they share.
     "ops/xla/*": (
         *(*_CORE, "runtime/api/session.h", "ops/xla/*"),
-        *("ops/compiled_call.h", "ops/device_tensors.h", "ops/gpu_kernels.h", "ops/tensor_adapter.h"),
+        *("ops/compiled_call.h", "ops/gpu_kernels.h", "ops/tensor_adapter.h"),
     ),
     "python/*": (*_CORE, "runtime/api/session.h", "transport/mpi_library.h", "python/*"),
 }

@@ -19,6 +19,14 @@ struct Fabric {
   RailChoice rail;
 };
 
+// How many chunks of one operation are under way at a time. More across nodes: that keeps the link busy while chunks
+// wait for one another.
+inline int ChunksInFlight(const Topology& topology) {
+  constexpr int kInNode = 4, kAcrossNodes = 8;
+  static_assert(kAcrossNodes <= kMaxStepsInFlight);
+  return topology.node_count() > 1 ? kAcrossNodes : kInNode;
+}
+
 // The stages of an operation, as they appear in tags.
 constexpr uint8_t kNodeReduceScatterStage = 0;
 constexpr uint8_t kRailReduceScatterStage = 1;

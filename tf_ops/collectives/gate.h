@@ -2,6 +2,8 @@
 // complete.
 #pragma once
 
+#include <utility>
+
 #include "collectives/task.h"
 #include "core/buffer.h"
 
@@ -18,6 +20,16 @@ class ChunkGate {
 };
 
 // Runs `work` on `range` between Ready and Done. The gate outlives it.
-TaskPtr Gated(ChunkGate& gate, Range range, TaskFactory work);
+inline TaskPtr Gated(ChunkGate& gate, Range range, TaskFactory work) {
+  const auto end = [&gate, range]() -> Result<bool> {
+    SMDDP_RETURN_IF_ERROR(gate.Done(range));
+    return true;
+  };
+  return Sequence({
+      [&gate, range] { return Until("waiting for the GPU", [&gate, range] { return gate.Ready(range); }); },
+      std::move(work),
+      [end] { return Until("handing sums over", end); },
+  });
+}
 
 }  // namespace smddp

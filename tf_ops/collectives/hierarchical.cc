@@ -9,10 +9,6 @@
 namespace smddp {
 namespace {
 
-constexpr int kChunksInFlight = 4;
-constexpr int kChunksInFlightAcrossNodes = 8;  // keeps the link busy while chunks wait for one another
-static_assert(kChunksInFlightAcrossNodes <= kMaxStepsInFlight);
-
 // Records when `task` begins and ends.
 class TimedTask : public Task {
  public:
@@ -40,23 +36,12 @@ TaskPtr Timed(const Chunk& chunk, StageTimes::Stage stage, TaskPtr task, bool be
 }
 
 // Gathers the sub-blocks of my slice from the nodes that share my parts.
-class RailGather : public Task {
- public:
-  RailGather(const Fabric& fabric, const RailCall& call, std::vector<int> ranks)
-      : group_(std::move(ranks)), exchange_(group_, fabric.topology.rank(), fabric.transport, call) {}
-
-  Result<Progress> Step() override {
-    if (!std::exchange(begun_, true)) SMDDP_RETURN_IF_ERROR(exchange_.Gather());
-    SMDDP_ASSIGN_OR_RETURN(const bool arrived, exchange_.AllDone());
-    return arrived ? Progress::kDone : Progress::kWaiting;
-  }
-  std::string Describe() const override { return "gather between nodes, " + exchange_.Describe(); }
-
- private:
-  const Group group_;
-  SliceExchange exchange_;
-  bool begun_ = false;
-};
+TaskPtr RailGather(const Fabric& fabric, const RailCall& call, std::vector<int> ranks) {
+  const auto group = std::make_shared<const Group>(std::move(ranks));
+  const SliceExchange exchange(*group, fabric.topology.rank(), call);
+  return InStages("gather between nodes", fabric.transport,
+                  {[group, exchange](Transfers* transfers) { return exchange.Gather(transfers); }});
+}
 
 TaskPtr RailStage(const Fabric& fabric, const AllreduceAlgorithm& rail, const Chunk& chunk) {
   if (!chunk.crosses_nodes()) return nullptr;
@@ -69,7 +54,7 @@ TaskPtr RailStage(const Fabric& fabric, const AllreduceAlgorithm& rail, const Ch
   const int nodes = chunk.nodes_of_group();
   if (chunk.gathers()) {
     const auto first = fabric.topology.rail().world_ranks().begin() + fabric.topology.node_index() / nodes * nodes;
-    return std::make_unique<RailGather>(fabric, call, std::vector<int>(first, first + nodes));
+    return RailGather(fabric, call, std::vector<int>(first, first + nodes));
   }
   call.need_every = nodes;
   if (chunk.call.errors != nullptr) call.errors = chunk.call.errors->Of(chunk.index, call.elements);
@@ -108,8 +93,7 @@ TaskPtr InChunks(const Fabric& fabric, int64_t elements, DType wire,
   const int64_t fitting = std::max<int64_t>(1, fabric.chunk_bytes / static_cast<int64_t>(SizeOf(wire)));
   const int64_t each = chunk_elements > 0 ? chunk_elements : fitting;
   const int chunks = static_cast<int>((elements + each - 1) / each);
-  const int window = fabric.topology.node_count() > 1 ? kChunksInFlightAcrossNodes : kChunksInFlight;
-  return Pipeline(chunks, window, [chunk = std::move(chunk), elements, each](int index) {
+  return Pipeline(chunks, ChunksInFlight(fabric.topology), [chunk = std::move(chunk), elements, each](int index) {
     return chunk(index, {index * each, std::min(elements, (index + 1) * each)});
   });
 }

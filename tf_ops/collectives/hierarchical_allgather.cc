@@ -13,9 +13,6 @@
 namespace smddp {
 namespace {
 
-constexpr int kChunksInFlight = 4;
-constexpr int kChunksInFlightAcrossNodes = 8;
-static_assert(kChunksInFlightAcrossNodes <= kMaxStepsInFlight);
 constexpr int64_t kMessageBytes = 32 << 10;  // longer ones are slower: docs/decisions/0007, 0020
 
 // At most so much of a node's bytes is in one chunk.
@@ -123,23 +120,6 @@ struct Call {
   }
 };
 using CallPtr = std::shared_ptr<const Call>;
-
-class PublishOwn : public Task {
- public:
-  PublishOwn(CallPtr call, int chunk)
-      : call_(std::move(call)), chunk_(chunk), own_(call_->OwnOf(call_->fabric.node.position(), chunk)) {}
-
-  Result<Progress> Step() override {
-    const Tag tag = call_->tag(kNodeReduceScatterStage, chunk_);
-    return call_->Publish(own_, Pool::kContribution, tag) ? Progress::kDone : Progress::kWaiting;
-  }
-  std::string Describe() const override { return "publishing to the node, waiting for room in shared memory"; }
-
- private:
-  const CallPtr call_;
-  const int chunk_;
-  const Bytes own_;
-};
 
 // Copies what one member of my node publishes under one tag into the result.
 class Collect : public Task {
@@ -249,11 +229,14 @@ class RailRing : public Task {
 // My node's bytes to my node.
 TaskPtr GatherOwn(const CallPtr& call, int chunk) {
   std::vector<TaskPtr> branches;
-  branches.push_back(std::make_unique<PublishOwn>(call, chunk));
+  const Tag tag = call->tag(kNodeReduceScatterStage, chunk);
+  branches.push_back(Until("publishing to the node, waiting for room in shared memory",
+                           [call, tag, own = call->OwnOf(call->fabric.node.position(), chunk)] {
+                             return call->Publish(own, Pool::kContribution, tag);
+                           }));
   for (int member : call->other_members) {
     Bytes part = call->OwnOf(member, chunk);
     if (part.size() == 0) continue;
-    const Tag tag = call->tag(kNodeReduceScatterStage, chunk);
     branches.push_back(std::make_unique<Collect>(call, member, tag, std::deque<Bytes>{std::move(part)}));
   }
   return Parallel(std::move(branches));
@@ -285,8 +268,8 @@ TaskPtr GatherChunk(const CallPtr& call, int chunk) {
 TaskPtr HierarchicalAllgather(const Fabric& fabric, uint32_t operation,
                               const std::vector<std::vector<BufferView>>& blocks) {
   const CallPtr call = std::make_shared<const Call>(fabric, operation, blocks);
-  const int window = fabric.topology.node_count() > 1 ? kChunksInFlightAcrossNodes : kChunksInFlight;
-  return Pipeline(call->chunks, window, [call](int chunk) { return GatherChunk(call, chunk); });
+  return Pipeline(call->chunks, ChunksInFlight(fabric.topology),
+                  [call](int chunk) { return GatherChunk(call, chunk); });
 }
 
 bool TreeIsFaster(const Fabric& fabric, int64_t bytes) {

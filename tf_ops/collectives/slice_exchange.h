@@ -1,11 +1,12 @@
 // The messages of a direct exchange: slice j of the data goes to member j, which sends its sum back. The caller
-// computes the sum in between (patterns/folded_sum.h), in host memory or on a GPU.
+// computes the sum in between.
 #pragma once
 
 #include <vector>
 
-#include "collectives/rail/algorithm.h"
+#include "collectives/fabric.h"
 #include "collectives/transfers.h"
+#include "core/slice.h"
 
 namespace smddp {
 
@@ -13,7 +14,8 @@ namespace smddp {
 // Ownership: a task's; the group and the memory are the caller's.
 class SliceExchange {
  public:
-  SliceExchange(const Group& group, int my_rank, Transport& transport, const RailCall& call);
+  SliceExchange(const Group& group, int my_rank, const RailCall& call)
+      : group_(group), me_(group.position_of(my_rank)), call_(call) {}
 
   // The elements that I sum, and where they lie in the data.
   int64_t elements() const { return Slice(me_).size(); }
@@ -21,24 +23,43 @@ class SliceExchange {
   // The size of the copies of my slice that the other members send.
   size_t received_bytes() const { return mine().size * group_.size(); }
   // Sends each member its slice and receives mine; `received` may be null when it needs no bytes.
-  Status Scatter(std::byte* received);
+  Status Scatter(Transfers* transfers, std::byte* received) const {
+    const size_t each = mine().size;
+    return ForEachPeer(group_, me_, [&](int peer) {
+      const Tag tag = StageTag(kRailReduceScatterStage);
+      SMDDP_RETURN_IF_ERROR(transfers->Recv(group_.world_rank(peer), tag, {received + each * peer, each}));
+      return transfers->Send(group_.world_rank(peer), tag, Bytes(Slice(peer)));
+    });
+  }
   // The copies of my slice by member, my own one in place.
-  std::vector<void*> Terms(std::byte* received) const;
+  std::vector<void*> Terms(std::byte* received) const {
+    std::vector<void*> terms(group_.size());
+    for (int member = 0; member < group_.size(); ++member) {
+      terms[member] = member == me_ ? mine().data : received + mine().size * member;
+    }
+    return terms;
+  }
   // Sends my sum, at mine(), to the members that need it (RailCall::need_every) and receives theirs.
-  Status Gather();
-  // Has everything that was started arrived?
-  Result<bool> AllDone() { return transfers_.AllDone(); }
-  std::string Describe() const { return transfers_.Describe(); }
+  Status Gather(Transfers* transfers) const {
+    return ForEachPeer(group_, me_, [&](int peer) {
+      if ((peer - me_) % call_.need_every != 0) return Status::Ok();
+      const Tag tag = StageTag(kRailAllgatherStage);
+      SMDDP_RETURN_IF_ERROR(transfers->Recv(group_.world_rank(peer), tag, Bytes(Slice(peer))));
+      return transfers->Send(group_.world_rank(peer), tag, mine());
+    });
+  }
 
  private:
-  Range Slice(int member) const;
-  BufferView Bytes(Range range) const;
+  Range Slice(int member) const { return SliceOf(call_.elements, SizeOf(call_.dtype), group_.size(), member); }
+  BufferView Bytes(Range range) const {
+    const size_t each = SizeOf(call_.dtype);
+    return call_.data.Slice(range.begin * each, range.size() * each);
+  }
   Tag StageTag(uint8_t stage) const { return {call_.operation, stage, call_.step}; }
 
   const Group& group_;
   const int me_;
   const RailCall call_;
-  Transfers transfers_;
 };
 
 }  // namespace smddp

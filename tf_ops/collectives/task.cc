@@ -1,6 +1,7 @@
 #include "collectives/task.h"
 
 #include <algorithm>
+#include <cstring>
 #include <deque>
 
 namespace smddp {
@@ -125,6 +126,15 @@ TaskPtr Parallel(std::vector<TaskPtr> branches) { return std::make_unique<Parall
 
 TaskPtr InSteps(std::string name, int64_t count, int64_t at_once, std::function<void(Range)> visit) {
   return std::make_unique<InStepsTask>(std::move(name), count, at_once, std::move(visit));
+}
+
+TaskPtr Copy(BufferView into, const void* from) {
+  constexpr int64_t kPieceBytes = 16 << 20;
+  if (into.size == 0 || into.data == from) return nullptr;
+  const auto copy = [to = into.data, from = static_cast<const std::byte*>(from)](Range range) {
+    std::memcpy(to + range.begin, from + range.begin, range.size());
+  };
+  return InSteps("copying on this rank", static_cast<int64_t>(into.size), kPieceBytes, copy);
 }
 
 TaskPtr Until(std::string name, std::function<Result<bool>()> done) {

@@ -38,6 +38,9 @@ TaskPtr Sequence(std::vector<TaskFactory> stages);
 TaskPtr Parallel(std::vector<TaskPtr> branches);
 // Does `count` things, at most `at_once` of them in a step: visit(range) for one range after another.
 TaskPtr InSteps(std::string name, int64_t count, int64_t at_once, std::function<void(Range)> visit);
+// Copies `into.size` bytes from `from`; both outlive the task. Null when there is nothing to copy. In steps: a large
+// memcpy would block the engine for seconds, and the watchdog would report it as dead.
+TaskPtr Copy(BufferView into, const void* from);
 // Done when `done` says so, or its error. It is asked in every step.
 TaskPtr Until(std::string name, std::function<Result<bool>()> done);
 // Starts fragments 0, 1, 2, ... in order; earlier ones step first. Fragment k + window starts only after fragment k

@@ -1,9 +1,11 @@
-// A set of sends and receives that are awaited together.
+// Sends and receives that are awaited together, and tasks that are made of them.
 #pragma once
 
+#include <functional>
+#include <string>
 #include <vector>
 
-#include "core/status.h"
+#include "collectives/task.h"
 #include "topology/topology.h"
 #include "transport/transport.h"
 
@@ -32,6 +34,11 @@ class Transfers {
   Transport& transport_;
   std::vector<Pending> pending_;
 };
+
+// A task of stages, each of which starts transfers when all of those before it have finished; it is done when the last
+// ones have. Messages about it begin with `name`.
+using TransferStage = std::function<Status(Transfers* transfers)>;
+TaskPtr InStages(std::string name, Transport& transport, std::vector<TransferStage> stages);
 
 // Calls `visit` with every member of the group but `me`, until it fails. Starts with my right neighbour, so that
 // members do not all send to the same one first.

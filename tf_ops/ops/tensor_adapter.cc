@@ -1,12 +1,14 @@
 #include "ops/tensor_adapter.h"
 
+#include <memory>
 #include <unordered_map>
 #include <utility>
 
 #include "absl/strings/string_view.h"
-#include "ops/device_tensors.h"
+#include "tensorflow/core/framework/device_base.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
+#include "xla/stream_executor/stream.h"
 
 namespace smddp::ops {
 namespace {
@@ -32,6 +34,30 @@ constexpr StatusCode kCodes[] = {
     StatusCode::kInternal,            // kInternal
 };
 static_assert(sizeof(kCodes) / sizeof(kCodes[0]) == static_cast<size_t>(kLastReason) + 1);
+
+// The stream on which TensorFlow puts the kernels of this GPU.
+Result<void*> ComputeStream(tensorflow::OpKernelContext* context) {
+  tensorflow::DeviceContext* const device = context->op_device_context();
+  if (device == nullptr || device->stream() == nullptr || device->IsPluggableDevice()) {
+    return Status(Reason::kUnsupported, "smddp_tf reduces on CUDA GPUs and on the CPU; " + context->device()->name() +
+                                            " is neither. Put the operation on the CPU: device_dense=\"/CPU:0\".");
+  }
+  return device->stream()->platform_specific_handle().stream;
+}
+
+// Does input `index` lie on a GPU? False where the kernel requests it in host memory.
+bool IsOnDevice(tensorflow::OpKernelContext* context, int index) {
+  return context->device()->tensorflow_accelerator_device_info() != nullptr &&
+         context->input_memory_type(index) == tensorflow::DEVICE_MEMORY;
+}
+
+// With TensorFlow's stream, for the tensors that are the first inputs of `context`. They must be all on the GPU or all
+// in host memory; in host memory nothing is done. kUnsupported: a GPU of another vendor.
+Status PutInputsInOrder(tensorflow::OpKernelContext* context, std::vector<TensorRef>* tensors) {
+  if (tensors->empty() || !IsOnDevice(context, 0)) return Status::Ok();
+  SMDDP_ASSIGN_OR_RETURN(void* const stream, ComputeStream(context));
+  return PutInOrder(stream, tensors);
+}
 
 }  // namespace
 
@@ -101,6 +127,19 @@ Result<void*> AllocateRows(tensorflow::OpKernelContext* context, int index, int6
   return output->data();
 }
 
+Status PutInOrder(void* stream, std::vector<TensorRef>* tensors) {
+  std::shared_ptr<const PooledEvent> work;
+  for (TensorRef& tensor : *tensors) {
+    if (tensor.elements() == 0) {
+      tensor.input = tensor.output = nullptr;
+    } else if (work == nullptr) {
+      SMDDP_ASSIGN_OR_RETURN(work, WorkOnDevice(tensor.input, stream));
+    }
+  }
+  for (TensorRef& tensor : *tensors) tensor.device = work;
+  return Status::Ok();
+}
+
 Result<std::vector<TensorRef>> MakeTensorRefs(tensorflow::OpKernelContext* context, const MakeRef& make) {
   std::vector<TensorRef> refs;
   refs.reserve(context->num_inputs());
@@ -109,7 +148,7 @@ Result<std::vector<TensorRef>> MakeTensorRefs(tensorflow::OpKernelContext* conte
     if (!ref.ok()) return ref.status();
     refs.push_back(std::move(*ref));
   }
-  SMDDP_RETURN_IF_ERROR(PutInOrder(context, &refs));
+  SMDDP_RETURN_IF_ERROR(PutInputsInOrder(context, &refs));
   return refs;
 }
 

@@ -36,6 +36,11 @@ Result<TensorRef> InputAlone(tensorflow::OpKernelContext* context, int index);
 // Output `index`, of the shape of input `index` but with `rows` rows.
 Result<void*> AllocateRows(tensorflow::OpKernelContext* context, int index, int64_t rows);
 
+// Sets `device` of tensors on a GPU whose outputs have been allocated, without waiting for either side's work: one mark
+// on `stream` (a cudaStream_t) serves all. Tensors without elements get null addresses; when there are no others,
+// nothing is on a GPU.
+Status PutInOrder(void* stream, std::vector<TensorRef>* tensors);
+
 // References to all inputs of `context`, made by `make` (context, index); stops at the first error. Inputs on a GPU are
 // put in order with TensorFlow's stream.
 using MakeRef = std::function<Result<TensorRef>(tensorflow::OpKernelContext*, int)>;

@@ -36,7 +36,7 @@ _HAND_BACK = "    SMDDP_RETURN_IF_ERROR(tensors_.HandBack());\n"
 _WAITS = "    if (!ended) return Progress::kWaiting;\n"
 
 _OPS = "tf_ops/ops"
-_TENSORS = f"{_OPS}/device_tensors.cc"
+_TENSORS = f"{_OPS}/tensor_adapter.cc"
 
 
 def _of_ops(what: str, file: str, old: str, new: str) -> Mutation:
@@ -158,7 +158,7 @@ MUTATIONS = (
     _of_ops("a GPU of another maker is used", _TENSORS, " || device->IsPluggableDevice()", ""),
     _of_ops(
         "large results are in host memory",
-        f"{_OPS}/tensor_adapter.cc",
+        _TENSORS,
         "input.TotalBytes() >= kLargeResultBytes && !IsOnDevice(context, index)",
         "input.TotalBytes() >= kLargeResultBytes",
     ),

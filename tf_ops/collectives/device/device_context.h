@@ -8,12 +8,45 @@
 #include "collectives/device/buffer_pool.h"
 #include "collectives/device/group_calls.h"
 #include "collectives/device/rank_device_info.h"
-#include "collectives/device/streams.h"
 #include "collectives/hierarchical.h"
 #include "device/events.h"
 #include "device/group.h"
 
 namespace smddp {
+
+// The streams of a device context. Each kind of work has its own, so that no work queues behind a wait of another
+// kind.
+class Streams {
+ public:
+  explicit Streams(Device& device) : device_(device) {}
+  ~Streams() {
+    for (DeviceStream& stream : streams_) {
+      if (stream != nullptr) device_.DestroyStream(stream);
+    }
+  }
+  Streams(const Streams&) = delete;
+  Streams& operator=(const Streams&) = delete;
+
+  Status Make() {
+    for (DeviceStream& stream : streams_) {
+      SMDDP_ASSIGN_OR_RETURN(stream, device_.MakeStream());
+    }
+    return Status::Ok();
+  }
+
+  DeviceStream pack() const { return streams_[0]; }    // waits for the framework's work
+  DeviceStream down() const { return streams_[1]; }    // copies to the host
+  DeviceStream reduce() const { return streams_[2]; }  // sums among GPUs
+  DeviceStream up() const { return streams_[3]; }      // data from other nodes: copies, sums; waits for nothing
+  DeviceStream unpack() const { return streams_[4]; }  // the framework's stream waits for it
+
+  static constexpr int kCount = 5;
+  DeviceStream at(int index) const { return streams_[index]; }
+
+ private:
+  Device& device_;
+  DeviceStream streams_[kCount] = {};
+};
 
 // Threads:   the engine's.
 // Ownership: the engine's; `fabric`, the device and the library outlive it, and it outlives its tasks.

@@ -11,6 +11,7 @@
 #include "collectives/rounding_errors.h"
 #include "collectives/stage_times.h"
 #include "compute/fused_view.h"
+#include "core/slice.h"
 
 namespace smddp {
 
@@ -49,26 +50,54 @@ struct Chunk {
   Tag tag(uint8_t stage) const { return {call.operation, stage, static_cast<uint16_t>(index)}; }
   bool gathers() const { return call.view->parting().mode == PartMode::kGather; }
   // Can the others read this piece of an input or output where it is? Not what is not there (null).
-  bool Shares(const void* data, Range of) const;
+  bool Shares(const void* data, Range of) const {
+    return data != nullptr && bytes_of(of) >= kLeastReferredBytes && fabric.node.Shares(data, bytes_of(of));
+  }
   // The local ranks that share the chunk: those of the smallest node; of a gather, those of my group.
-  int reducers() const;
+  int reducers() const {
+    return gathers() ? std::min(call.view->parting().parts, fabric.node.size()) : fabric.topology.rail_count();
+  }
   int first_reducer() const { return gathers() ? me() / reducers() * reducers() : 0; }
   // The part of the view that `reducer` (a local rank) sums; empty for ranks that are not reducers.
-  Range slice_of(int reducer) const;
+  Range slice_of(int reducer) const {
+    const int index = reducer - first_reducer();
+    if (index < 0 || index >= reducers()) return {range.end, range.end};
+    const Range inside = SliceOf(range.size(), element_size(), reducers(), index);
+    return {range.begin + inside.begin, range.begin + inside.end};
+  }
   Range my_slice() const { return slice_of(me()); }
   bool crosses_nodes() const { return gathers() ? nodes_of_group() > 1 : fabric.topology.node_count() > 1; }
   // The number of nodes over which a part's group of ranks is spread.
   int nodes_of_group() const { return std::max(1, call.view->parting().parts / fabric.node.size()); }
   // The other members of my node that reduce a part of this chunk; those whose contributions I sum; those whose sums
   // I need; and those that need mine.
-  std::vector<int> other_reducers() const;
+  std::vector<int> other_reducers() const {
+    std::vector<int> others;
+    for (int reducer = first_reducer(); reducer < first_reducer() + reducers(); ++reducer) {
+      if (reducer != me() && !slice_of(reducer).empty()) others.push_back(reducer);
+    }
+    return others;
+  }
   std::vector<int> contributors() const { return gathers() ? std::vector<int>() : other_members(); }
-  std::vector<int> sources() const;
+  std::vector<int> sources() const {
+    if (call.view->parting().mode != PartMode::kReduce) return other_reducers();
+    std::vector<int> of_my_place;
+    for (int member : other_members()) {
+      if ((member - me()) % call.view->parting().parts == 0) of_my_place.push_back(member);
+    }
+    return of_my_place;
+  }
   std::vector<int> readers() const { return whole() ? other_members() : sources(); }
 
  private:
   bool whole() const { return call.view->parting().mode == PartMode::kWhole; }
-  std::vector<int> other_members() const;
+  std::vector<int> other_members() const {
+    std::vector<int> members;
+    for (int member = 0; member < fabric.node.size(); ++member) {
+      if (member != me()) members.push_back(member);
+    }
+    return members;
+  }
 };
 
 }  // namespace smddp

@@ -74,60 +74,49 @@ void AddPiece(const Chunk& chunk, const PieceRange& piece, const void* data, Slo
   }
 }
 
-class ContributeTask : public Task {
- public:
-  explicit ContributeTask(std::shared_ptr<Chunk> chunk)
-      : chunk_(std::move(chunk)), reducers_(chunk_->gathers() ? std::vector<int>() : chunk_->other_reducers()) {}
-
-  Result<Progress> Step() override {
-    if (reducers_.empty()) return Progress::kDone;
-    NodeChannel& node = chunk_->fabric.node;
-    Slot slot;
-    if (!node.Reserve(Pool::kContribution, &slot)) return Progress::kWaiting;
-    if (Refer(slot)) {
-      chunk_->contribution = slot;
-      return Progress::kDone;
+// Publishes where the inputs lie. False: the others cannot read enough of them there, nothing was published.
+bool ReferToInputs(const Chunk& chunk, const std::vector<int>& reducers, const Slot& slot) {
+  const FusedView& view = *chunk.call.view;
+  NodeChannel& node = chunk.fabric.node;
+  if (!node.shares_tensors() || !view.inputs_are_packed()) return false;
+  std::vector<std::vector<PieceRange>> pieces;
+  size_t referred = 0;
+  for (int reducer : reducers) {
+    pieces.push_back(view.PieceRanges(chunk.slice_of(reducer)));
+    for (const PieceRange& piece : pieces.back()) {
+      if (chunk.Shares(piece.input, piece.range)) referred += chunk.bytes_of(piece.range);
     }
-    for (int reducer : reducers_) {
-      const Range slice = chunk_->slice_of(reducer);
-      const size_t offset = chunk_->bytes_of({chunk_->range.begin, slice.begin});
-      chunk_->call.view->Pack(slice, slot.memory.data + offset);
-    }
-    node.Publish(slot, chunk_->tag(kNodeReduceScatterStage), chunk_->range.size() * chunk_->element_size(), reducers_);
-    node.Release(&slot);
-    return Progress::kDone;
   }
-  std::string Describe() const override { return "node reduce-scatter, waiting for room in shared memory"; }
+  // Leaves room for the table: an extent for each reducer, and two for each reference of kLeastReferredBytes.
+  if (referred < 2 * sizeof(Extent) * std::max<size_t>(1, reducers.size())) return false;
+  SlotWriter writer(node, slot);
+  for (size_t i = 0; i < reducers.size(); ++i) {
+    for (const PieceRange& piece : pieces[i]) {
+      AddPiece(chunk, piece, piece.input, &writer, [&](std::byte* into) { view.Pack(piece.range, into); });
+    }
+    writer.Publish(chunk.tag(kNodeReduceScatterStage), {reducers[i]});
+  }
+  return true;
+}
 
- private:
-  // Publishes where the inputs lie. False: the others cannot read enough of them there, nothing was published.
-  bool Refer(const Slot& slot) {
-    const FusedView& view = *chunk_->call.view;
-    NodeChannel& node = chunk_->fabric.node;
-    if (!node.shares_tensors() || !view.inputs_are_packed()) return false;
-    std::vector<std::vector<PieceRange>> pieces;
-    size_t referred = 0;
-    for (int reducer : reducers_) {
-      pieces.push_back(view.PieceRanges(chunk_->slice_of(reducer)));
-      for (const PieceRange& piece : pieces.back()) {
-        if (chunk_->Shares(piece.input, piece.range)) referred += chunk_->bytes_of(piece.range);
-      }
-    }
-    // Leaves room for the table: an extent for each reducer, and two for each reference of kLeastReferredBytes.
-    if (referred < 2 * sizeof(Extent) * std::max<size_t>(1, reducers_.size())) return false;
-    SlotWriter writer(node, slot);
-    for (size_t i = 0; i < reducers_.size(); ++i) {
-      for (const PieceRange& piece : pieces[i]) {
-        AddPiece(*chunk_, piece, piece.input, &writer, [&](std::byte* into) { view.Pack(piece.range, into); });
-      }
-      writer.Publish(chunk_->tag(kNodeReduceScatterStage), {reducers_[i]});
-    }
+// False: no slot is free.
+bool Contribute(Chunk* chunk, const std::vector<int>& reducers) {
+  if (reducers.empty()) return true;
+  NodeChannel& node = chunk->fabric.node;
+  Slot slot;
+  if (!node.Reserve(Pool::kContribution, &slot)) return false;
+  if (ReferToInputs(*chunk, reducers, slot)) {
+    chunk->contribution = slot;
     return true;
   }
-
-  std::shared_ptr<Chunk> chunk_;
-  const std::vector<int> reducers_;
-};
+  for (int reducer : reducers) {
+    const Range slice = chunk->slice_of(reducer);
+    chunk->call.view->Pack(slice, slot.memory.data + chunk->bytes_of({chunk->range.begin, slice.begin}));
+  }
+  node.Publish(slot, chunk->tag(kNodeReduceScatterStage), chunk->bytes_of(chunk->range), reducers);
+  node.Release(&slot);
+  return true;
+}
 
 class SumTask : public Task {
  public:
@@ -250,53 +239,45 @@ class SumTask : public Task {
   int waiting_for_ = 0;
 };
 
-class PublishTask : public Task {
- public:
-  explicit PublishTask(std::shared_ptr<Chunk> chunk) : chunk_(std::move(chunk)) {}
-
-  Result<Progress> Step() override {
-    NodeChannel& node = chunk_->fabric.node;
-    const std::vector<int> readers = chunk_->readers();
-    if (!readers.empty()) {
-      const Tag tag = chunk_->tag(kNodeAllgatherStage);
-      if (!chunk_->slot.held() && !node.Reserve(Pool::kResult, &chunk_->slot)) return Progress::kWaiting;
-      if (chunk_->private_memory != nullptr) FillSlot();
-      if (chunk_->result != nullptr) {
-        chunk_->result->Publish(tag, readers);
-      } else {
-        node.Publish(chunk_->slot, tag, chunk_->sum.size, readers);
-      }
-    }
-    if (chunk_->crosses_nodes() && chunk_->result == nullptr) view().Unpack(chunk_->my_slice(), chunk_->sum.data);
-    if (chunk_->slot.held() && chunk_->result == nullptr) node.Release(&chunk_->slot);
-    chunk_->private_memory.reset();
-    return Progress::kDone;
+// Fills the chunk's slot with a sum that came from other nodes.
+void FillSlot(Chunk* chunk) {
+  const std::byte* const sum = chunk->sum.data;
+  const std::vector<PieceRange> pieces = SharedOutputs(*chunk);
+  if (pieces.empty()) {
+    std::memcpy(chunk->slot.memory.data, sum, chunk->sum.size);
+    return;
   }
-  std::string Describe() const override { return "node allgather, waiting for room in shared memory"; }
+  const Range slice = chunk->my_slice();
+  chunk->call.view->Unpack(slice, sum);
+  chunk->result = std::make_unique<SlotWriter>(chunk->fabric.node, chunk->slot);
+  for (const PieceRange& piece : pieces) {
+    AddPiece(*chunk, piece, piece.output, chunk->result.get(), [&](std::byte* into) {
+      std::memcpy(into, sum + chunk->bytes_of({slice.begin, piece.range.begin}), chunk->bytes_of(piece.range));
+    });
+  }
+}
 
- private:
-  // With a sum that came from other nodes.
-  void FillSlot() {
-    const std::byte* const sum = chunk_->sum.data;
-    const std::vector<PieceRange> pieces = SharedOutputs(*chunk_);
-    if (pieces.empty()) {
-      std::memcpy(chunk_->slot.memory.data, sum, chunk_->sum.size);
-      return;
-    }
-    const Range slice = chunk_->my_slice();
-    view().Unpack(slice, sum);
-    chunk_->result = std::make_unique<SlotWriter>(chunk_->fabric.node, chunk_->slot);
-    for (const PieceRange& piece : pieces) {
-      AddPiece(*chunk_, piece, piece.output, chunk_->result.get(), [&](std::byte* into) {
-        std::memcpy(into, sum + chunk_->bytes_of({slice.begin, piece.range.begin}), chunk_->bytes_of(piece.range));
-      });
+// False: no slot is free.
+bool Publish(Chunk* chunk) {
+  NodeChannel& node = chunk->fabric.node;
+  const std::vector<int> readers = chunk->readers();
+  if (!readers.empty()) {
+    const Tag tag = chunk->tag(kNodeAllgatherStage);
+    if (!chunk->slot.held() && !node.Reserve(Pool::kResult, &chunk->slot)) return false;
+    if (chunk->private_memory != nullptr) FillSlot(chunk);
+    if (chunk->result != nullptr) {
+      chunk->result->Publish(tag, readers);
+    } else {
+      node.Publish(chunk->slot, tag, chunk->sum.size, readers);
     }
   }
-
-  const FusedView& view() const { return *chunk_->call.view; }
-
-  std::shared_ptr<Chunk> chunk_;
-};
+  if (chunk->result == nullptr) {
+    if (chunk->crosses_nodes()) chunk->call.view->Unpack(chunk->my_slice(), chunk->sum.data);
+    if (chunk->slot.held()) node.Release(&chunk->slot);
+  }
+  chunk->private_memory.reset();
+  return true;
+}
 
 class CollectTask : public Task {
  public:
@@ -341,9 +322,16 @@ class CollectTask : public Task {
 
 }  // namespace
 
-TaskPtr PublishContribution(std::shared_ptr<Chunk> chunk) { return std::make_unique<ContributeTask>(std::move(chunk)); }
+TaskPtr PublishContribution(std::shared_ptr<Chunk> chunk) {
+  const std::vector<int> reducers = chunk->gathers() ? std::vector<int>() : chunk->other_reducers();
+  return Until("node reduce-scatter, waiting for room in shared memory",
+               [chunk = std::move(chunk), reducers] { return Contribute(chunk.get(), reducers); });
+}
 TaskPtr SumMySlice(std::shared_ptr<Chunk> chunk) { return std::make_unique<SumTask>(std::move(chunk)); }
-TaskPtr PublishSum(std::shared_ptr<Chunk> chunk) { return std::make_unique<PublishTask>(std::move(chunk)); }
+TaskPtr PublishSum(std::shared_ptr<Chunk> chunk) {
+  return Until("node allgather, waiting for room in shared memory",
+               [chunk = std::move(chunk)] { return Publish(chunk.get()); });
+}
 TaskPtr CollectSums(std::shared_ptr<Chunk> chunk) { return std::make_unique<CollectTask>(std::move(chunk)); }
 TaskPtr AwaitReaders(std::shared_ptr<Chunk> chunk, Slot* slot) {
   if (!slot->held()) return nullptr;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/p2p/copy.h"
 #include "collectives/transfers.h"
 #include "core/shape.h"
 
@@ -14,39 +13,18 @@ constexpr uint8_t kRowCountsStage = 0;
 constexpr uint8_t kRowsStage = 1;
 constexpr int kRoundsInFlight = 4;
 
-class RoundTask : public Task {
- public:
-  RoundTask(Transport& transport, Tag tag, int to, BufferView out, int from, BufferView in)
-      : tag_(tag), to_(to), from_(from), out_(out), in_(in), transfers_(transport) {}
-
-  Result<Progress> Step() override {
-    if (!started_) {
-      started_ = true;
-      SMDDP_RETURN_IF_ERROR(transfers_.Recv(from_, tag_, in_));
-      SMDDP_RETURN_IF_ERROR(transfers_.Send(to_, tag_, out_));
-    }
-    SMDDP_ASSIGN_OR_RETURN(const bool done, transfers_.AllDone());
-    return done ? Progress::kDone : Progress::kWaiting;
-  }
-  std::string Describe() const override { return "alltoall, " + transfers_.Describe(); }
-
- private:
-  const Tag tag_;
-  const int to_, from_;
-  const BufferView out_, in_;
-  Transfers transfers_;
-  bool started_ = false;
-};
-
 // Block r of `out` goes to rank r; block r of `in` comes from rank r. My own block is copied.
 TaskPtr Exchange(const Fabric& fabric, Tag tag, std::vector<BufferView> out, std::vector<BufferView> in) {
   const int size = fabric.topology.size(), me = fabric.topology.rank();
   TaskPtr mine = Copy(in[me], out[me].data);
-  TaskPtr others = Pipeline(size - 1, kRoundsInFlight,
-                            [&fabric, tag, size, me, out = std::move(out), in = std::move(in)](int index) -> TaskPtr {
-                              const int to = (me + index + 1) % size, from = (me + size - index - 1) % size;
-                              return std::make_unique<RoundTask>(fabric.transport, tag, to, out[to], from, in[from]);
-                            });
+  const auto round = [&fabric, tag, size, me, out = std::move(out), in = std::move(in)](int index) {
+    const int to = (me + index + 1) % size, from = (me + size - index - 1) % size;
+    return InStages("alltoall", fabric.transport, {[=, out = out[to], in = in[from]](Transfers* transfers) {
+                      SMDDP_RETURN_IF_ERROR(transfers->Recv(from, tag, in));
+                      return transfers->Send(to, tag, out);
+                    }});
+  };
+  TaskPtr others = Pipeline(size - 1, kRoundsInFlight, round);
   std::vector<TaskPtr> both;
   if (mine != nullptr) both.push_back(std::move(mine));
   both.push_back(std::move(others));

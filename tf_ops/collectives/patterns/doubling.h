@@ -6,8 +6,8 @@
 // distances fall from Q / 2 to 1.
 //
 // So every element is summed in one tree, by either algorithm: leaf p is a pair's sum or a single member's value;
-// with each distance sum(p) = sum(p) + sum(p ^ d), the lower position first. FoldedSum (folded_sum.h) follows it too:
-// these algorithms give the same bits.
+// with each distance sum(p) = sum(p) + sum(p ^ d), the lower position first. FoldedSum (rail/direct_exchange.cc)
+// follows it too: these algorithms give the same bits.
 #pragma once
 
 #include "collectives/patterns/rounds.h"

@@ -1,4 +1,4 @@
-// An allreduce algorithm over point-to-point messages; one file each in this folder.
+// An allreduce algorithm over point-to-point messages; registry.cc lists them.
 #pragma once
 
 #include <string>

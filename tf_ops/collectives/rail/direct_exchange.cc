@@ -1,59 +1,72 @@
 // Direct exchange: every member is the reducer for an equal slice of the data.
 //
 //   1. scatter: send slice j to member j, for every j; receive everybody's copy of mine
-//   2. sum my slice, in a fixed order (patterns/folded_sum.h), so that a repeated run gives the same bits, also when it
-//      chooses another algorithm that sums in this order
+//   2. sum my slice, in a fixed order, so that a repeated run gives the same bits, also when it chooses another
+//      algorithm that sums in this order
 //   3. gather:  send my sum to everybody, receive the others'
+#include "collectives/rail/direct_exchange.h"
+
 #include <memory>
 
-#include "collectives/patterns/folded_sum.h"
-#include "collectives/rail/all_algorithms.h"
+#include "collectives/patterns/doubling.h"
 #include "collectives/slice_exchange.h"
 
 namespace smddp {
 namespace {
 
-class DirectExchangeTask : public Task {
- public:
-  DirectExchangeTask(const Group& group, int my_rank, Transport& transport, const Compute& compute,
-                     const RailCall& call)
-      : compute_(compute), call_(call), exchange_(group, my_rank, transport, call) {}
-
-  Result<Progress> Step() override {
-    if (phase_ == Phase::kStart) {
-      received_.reset(new std::byte[exchange_.received_bytes()]);
-      SMDDP_RETURN_IF_ERROR(exchange_.Scatter(received_.get()));
-      phase_ = Phase::kScatter;
+// Sums one term per member, in the order of recursive doubling (patterns/doubling.h): `add(into, first, second)`.
+// `into` may be one of the terms, whose memory is overwritten.
+template <class Add>
+void FoldedSum(const std::vector<void*>& terms, void* into, Add add) {
+  const Folding folding(static_cast<int>(terms.size()));
+  std::vector<void*> leaves(folding.places());
+  for (int place = 0; place < folding.places(); ++place) {
+    const int member = folding.member_at(place);
+    leaves[place] = terms[member];
+    if (place < folding.pairs()) add(leaves[place], terms[member - 1], terms[member]);
+  }
+  for (int distance = folding.places() / 2; distance > 0; distance /= 2) {
+    for (int place = 0; place < distance; ++place) {
+      add(distance == 1 ? into : leaves[place], leaves[place], leaves[place + distance]);
     }
-    SMDDP_ASSIGN_OR_RETURN(const bool arrived, exchange_.AllDone());
-    if (!arrived) return Progress::kWaiting;
-    if (phase_ == Phase::kGather) return Progress::kDone;
+  }
+}
+
+class DirectSum {
+ public:
+  DirectSum(const Group& group, int my_rank, const Compute& compute, const RailCall& call)
+      : compute_(compute), call_(call), exchange_(group, my_rank, call) {}
+
+  Status Scatter(Transfers* transfers) {
+    received_.reset(new std::byte[exchange_.received_bytes()]);
+    return exchange_.Scatter(transfers, received_.get());
+  }
+  Status SumAndGather(Transfers* transfers) {
     Sum();
-    SMDDP_RETURN_IF_ERROR(exchange_.Gather());
-    phase_ = Phase::kGather;
-    return Progress::kMoved;
+    return exchange_.Gather(transfers);
   }
 
-  std::string Describe() const override { return "direct exchange between nodes, " + exchange_.Describe(); }
-
  private:
-  enum class Phase { kStart, kScatter, kGather };
-
+  // Half types: all terms in one pass, in the order of the members, rounded once. Others: folded.
   void Sum() {
+    const std::vector<void*> terms = exchange_.Terms(received_.get());
     const auto reduce = [&](void* into, const void* const* sources, int count) {
       compute_.Reduce(into, sources, count, exchange_.elements(), call_.dtype, call_.op);
-      return Status::Ok();
     };
-    if (exchange_.elements() > 0) {
-      (void)SumTerms(exchange_.Terms(received_.get()), exchange_.mine().data, call_.dtype, reduce);
+    if (IsHalf(call_.dtype)) {
+      reduce(exchange_.mine().data, terms.data(), static_cast<int>(terms.size()));
+    } else {
+      FoldedSum(terms, exchange_.mine().data, [&](void* into, const void* first, const void* second) {
+        const void* const sources[] = {first, second};
+        reduce(into, sources, 2);
+      });
     }
     received_.reset();
   }
 
   const Compute& compute_;
   const RailCall call_;
-  SliceExchange exchange_;
-  Phase phase_ = Phase::kStart;
+  const SliceExchange exchange_;
   std::unique_ptr<std::byte[]> received_;  // all members' copies of my slice, by member
 };
 
@@ -64,7 +77,10 @@ class DirectExchangeAlgorithm : public AllreduceAlgorithm {
   using AllreduceAlgorithm::AllreduceAlgorithm;
   TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
                 const RailCall& call) const override {
-    return std::make_unique<DirectExchangeTask>(group, my_rank, transport, compute, call);
+    const auto sum = std::make_shared<DirectSum>(group, my_rank, compute, call);
+    return InStages("direct exchange between nodes", transport,
+                    {[sum](Transfers* transfers) { return sum->Scatter(transfers); },
+                     [sum](Transfers* transfers) { return sum->SumAndGather(transfers); }});
   }
 };
 

@@ -10,35 +10,47 @@
 namespace smddp {
 namespace {
 
-class QuantisedExchangeTask : public Task {
+class QuantisedSum {
  public:
-  QuantisedExchangeTask(const Group& group, int my_rank, Transport& transport, const Compute& compute,
-                        const RailCall& call)
-      : group_(group), me_(group.position_of(my_rank)), compute_(compute), call_(call), transfers_(transport) {
+  QuantisedSum(const Group& group, int my_rank, const Compute& compute, const RailCall& call)
+      : group_(group), me_(group.position_of(my_rank)), compute_(compute), call_(call) {
     SMDDP_CHECK(call.dtype == DType::kFloat32 && call.op == ReduceOp::kSum);
   }
 
-  Result<Progress> Step() override {
-    if (phase_ == Phase::kStart) {
-      SMDDP_RETURN_IF_ERROR(Scatter());
-      phase_ = Phase::kScatter;
-    }
-    SMDDP_ASSIGN_OR_RETURN(const bool arrived, transfers_.AllDone());
-    if (!arrived) return Progress::kWaiting;
-    if (phase_ == Phase::kGather) {
-      Decode();
-      return Progress::kDone;
-    }
-    SMDDP_RETURN_IF_ERROR(SumAndGather());
-    phase_ = Phase::kGather;
-    return Progress::kMoved;
+  // Of a pair of members, both have memory for what the other sends in either stage.
+  Status Scatter(Transfers* transfers) {
+    const size_t most = BytesOf(0);
+    sent_.reset(new std::byte[most * group_.size()]);
+    received_.reset(new std::byte[most * group_.size()]);
+    return ForEachPeer(group_, me_, [&](int peer) {
+      Quantise(peer, Sent(peer));
+      return Exchange(transfers, peer, kRailReduceScatterStage, {Sent(peer), BytesOf(peer)},
+                      {Received(peer), BytesOf(me_)});
+    });
   }
 
-  std::string Describe() const override { return "8-bit exchange between nodes, " + transfers_.Describe(); }
+  // In the order of the members, my own term first.
+  Status SumAndGather(Transfers* transfers) {
+    const int64_t mine = Slice(me_).size();
+    for (int member = 0; member < group_.size(); ++member) {
+      if (member != me_) compute_.Dequantise(Values(me_), Received(member), mine, /*add=*/true);
+    }
+    Quantise(me_, Sent(me_));
+    return ForEachPeer(group_, me_, [&](int peer) {
+      if (!Needs(peer)) return Status::Ok();
+      return Exchange(transfers, peer, kRailAllgatherStage, {Sent(me_), BytesOf(me_)}, {Received(peer), BytesOf(peer)});
+    });
+  }
+
+  Status Decode() {
+    for (int member = 0; member < group_.size(); ++member) {
+      if (member == me_ || !Needs(member)) continue;
+      compute_.Dequantise(Values(member), Received(member), Slice(member).size(), /*add=*/false);
+    }
+    return Status::Ok();
+  }
 
  private:
-  enum class Phase { kStart, kScatter, kGather };
-
   Range Slice(int member) const { return SliceOf(call_.elements, sizeof(float), group_.size(), member); }
   size_t BytesOf(int member) const { return QuantisedBytes(Slice(member).size()); }
   float* Values(int member) const { return reinterpret_cast<float*>(call_.data.data) + Slice(member).begin; }
@@ -49,41 +61,10 @@ class QuantisedExchangeTask : public Task {
     compute_.Quantise(into, Values(member), Errors(member), Slice(member).size());
   }
 
-  Status Exchange(int peer, uint8_t stage, BufferView out, BufferView in) {
+  Status Exchange(Transfers* transfers, int peer, uint8_t stage, BufferView out, BufferView in) const {
     const int rank = group_.world_rank(peer);
-    SMDDP_RETURN_IF_ERROR(transfers_.Recv(rank, StageTag(stage), in));
-    return transfers_.Send(rank, StageTag(stage), out);
-  }
-
-  // Of a pair of members, both have memory for what the other sends in either stage.
-  Status Scatter() {
-    const size_t most = BytesOf(0);
-    sent_.reset(new std::byte[most * group_.size()]);
-    received_.reset(new std::byte[most * group_.size()]);
-    return ForEachPeer(group_, me_, [&](int peer) {
-      Quantise(peer, Sent(peer));
-      return Exchange(peer, kRailReduceScatterStage, {Sent(peer), BytesOf(peer)}, {Received(peer), BytesOf(me_)});
-    });
-  }
-
-  // In the order of the members, my own term first.
-  Status SumAndGather() {
-    const int64_t mine = Slice(me_).size();
-    for (int member = 0; member < group_.size(); ++member) {
-      if (member != me_) compute_.Dequantise(Values(me_), Received(member), mine, /*add=*/true);
-    }
-    Quantise(me_, Sent(me_));
-    return ForEachPeer(group_, me_, [&](int peer) {
-      if (!Needs(peer)) return Status::Ok();
-      return Exchange(peer, kRailAllgatherStage, {Sent(me_), BytesOf(me_)}, {Received(peer), BytesOf(peer)});
-    });
-  }
-
-  void Decode() {
-    for (int member = 0; member < group_.size(); ++member) {
-      if (member == me_ || !Needs(member)) continue;
-      compute_.Dequantise(Values(member), Received(member), Slice(member).size(), /*add=*/false);
-    }
+    SMDDP_RETURN_IF_ERROR(transfers->Recv(rank, StageTag(stage), in));
+    return transfers->Send(rank, StageTag(stage), out);
   }
 
   bool Needs(int peer) const { return (peer - me_) % call_.need_every == 0; }
@@ -94,8 +75,6 @@ class QuantisedExchangeTask : public Task {
   const int me_;
   const Compute& compute_;
   const RailCall call_;
-  Transfers transfers_;
-  Phase phase_ = Phase::kStart;
   std::unique_ptr<std::byte[]> sent_, received_;  // by member
 };
 
@@ -106,7 +85,11 @@ class QuantisedExchangeAlgorithm : public AllreduceAlgorithm {
   using AllreduceAlgorithm::AllreduceAlgorithm;
   TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
                 const RailCall& call) const override {
-    return std::make_unique<QuantisedExchangeTask>(group, my_rank, transport, compute, call);
+    const auto sum = std::make_shared<QuantisedSum>(group, my_rank, compute, call);
+    return InStages("8-bit exchange between nodes", transport,
+                    {[sum](Transfers* transfers) { return sum->Scatter(transfers); },
+                     [sum](Transfers* transfers) { return sum->SumAndGather(transfers); },
+                     [sum](Transfers*) { return sum->Decode(); }});
   }
 };
 

@@ -1,5 +1,7 @@
-#include "compute/cpu/cpu_compute.h"
-
+// Compute over the kernels for the processor that this process runs on.
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -9,6 +11,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "compute/compute.h"
+#include "compute/cpu/kernel_table.h"
 #include "core/check.h"
 
 namespace smddp {
@@ -75,62 +79,124 @@ void CastInPlace(CastKernel kernel, void* data, size_t to_size, size_t from_size
   }
 }
 
+// Checks the contract of Compute, handles the cases that are plain copies, and picks the kernel of a table, which lives
+// as long as the object.
+class TableCompute : public Compute {
+ public:
+  explicit TableCompute(const KernelTable& table) : table_(table) {}
+
+  const char* name() const override { return table_.name; }
+
+  void Cast(void* into, DType to, const void* from, DType from_dtype, int64_t elements,
+            const Scaling& scaling) const override {
+    SMDDP_CHECK_OP(scaling.divisor, >=, 1);
+    if (elements <= 0) return;
+    if (to == from_dtype && (scaling.identity() || to == DType::kBool)) return Copy(into, from, elements, to);
+    if (to == from_dtype && IntegerIndex(to) >= 0) {
+      return table_.scale[IntegerIndex(to)](into, from, elements, scaling.factor, scaling.divisor);
+    }
+    CastFloating(into, to, from, from_dtype, elements, scaling);
+  }
+
+  void CastUncached(void* into, DType to, const void* from, DType from_dtype, int64_t elements,
+                    const Scaling& scaling) const override {
+    constexpr int64_t kBlock = 512;
+    alignas(64) std::byte block[kBlock * sizeof(std::complex<double>)];
+    const size_t to_size = SizeOf(to), from_size = SizeOf(from_dtype);
+    for (int64_t first = 0; first < elements; first += kBlock) {
+      const int64_t length = std::min(kBlock, elements - first);
+      Cast(block, to, static_cast<const std::byte*>(from) + first * from_size, from_dtype, length, scaling);
+      Stream(static_cast<std::byte*>(into) + first * to_size, block, length * to_size);
+    }
+    EndStream();
+  }
+
+  void Reduce(void* into, const void* const* sources, int count, int64_t elements, DType dtype,
+              ReduceOp op) const override {
+    SMDDP_CHECK_OP(count, >=, 1);
+    SMDDP_CHECK(IsReducible(dtype));
+    const int column = OpIndex(op);
+    SMDDP_CHECK_OP(column, >=, 0);
+    if (elements <= 0) return;
+    if (count == 1) return Copy(into, sources[0], elements, dtype);
+    table_.reduce[static_cast<int>(dtype)][column](into, sources, count, elements);
+  }
+
+  void Quantise(void* into, float* values, float* errors, int64_t elements) const override {
+    table_.quantise(into, values, errors, elements);
+  }
+
+  void Dequantise(float* into, const void* from, int64_t elements, bool add) const override {
+    table_.dequantise(into, from, elements, add);
+  }
+
+ private:
+  void CastFloating(void* into, DType to, const void* from, DType from_dtype, int64_t elements,
+                    const Scaling& scaling) const {
+    SMDDP_CHECK(IsFloating(to) && IsFloating(from_dtype));
+    const CastKernel kernel = table_.cast[FloatingIndex(to)][FloatingIndex(from_dtype)];
+    const bool scaled = !scaling.identity();
+    const double multiplier = scaling.factor / static_cast<double>(scaling.divisor);
+    const size_t to_size = SizeOf(to), from_size = SizeOf(from_dtype);
+    if (into == from && to_size != from_size) {
+      return CastInPlace(kernel, into, to_size, from_size, elements, scaled, multiplier);
+    }
+    kernel(into, from, elements, scaled, multiplier);
+  }
+
+  const KernelTable& table_;
+};
+
+// --- The choice ---
+
+enum Isa { kGeneric = 0, kAvx2 = 1, kAvx512 = 2 };  // each includes the ones before it
+
+#if defined(__x86_64__)
+
+// Clang before version 16 does not accept the name "f16c" in __builtin_cpu_supports.
+bool HasF16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
+// __builtin_cpu_supports also asks whether the operating system saves the wide registers.
+Isa BestIsa() {
+  __builtin_cpu_init();
+  if (!__builtin_cpu_supports("avx2") || !HasF16c()) return kGeneric;
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  return avx512 ? kAvx512 : kAvx2;
+}
+
+const KernelTable& TableFor(Isa isa) {
+  if (isa == kAvx512) return Avx512Kernels();
+  return isa == kAvx2 ? Avx2Kernels() : GenericKernels();
+}
+
+#else
+
+Isa BestIsa() { return kGeneric; }
+const KernelTable& TableFor(Isa) { return GenericKernels(); }
+
+#endif
+
+// "auto" and unknown names select the best.
+Isa Requested(const char* name) {
+  if (std::strcmp(name, "generic") == 0) return kGeneric;
+  return std::strcmp(name, "avx2") == 0 ? kAvx2 : kAvx512;
+}
+
+template <Isa isa>
+const Compute& ComputeFor() {
+  static const TableCompute compute(TableFor(isa));
+  return compute;
+}
+
 }  // namespace
 
-void TableCompute::Cast(void* into, DType to, const void* from, DType from_dtype, int64_t elements,
-                        const Scaling& scaling) const {
-  SMDDP_CHECK_OP(scaling.divisor, >=, 1);
-  if (elements <= 0) return;
-  if (to == from_dtype && (scaling.identity() || to == DType::kBool)) return Copy(into, from, elements, to);
-  if (to == from_dtype && IntegerIndex(to) >= 0) {
-    return table_.scale[IntegerIndex(to)](into, from, elements, scaling.factor, scaling.divisor);
-  }
-  CastFloating(into, to, from, from_dtype, elements, scaling);
-}
-
-void TableCompute::CastUncached(void* into, DType to, const void* from, DType from_dtype, int64_t elements,
-                                const Scaling& scaling) const {
-  constexpr int64_t kBlock = 512;
-  alignas(64) std::byte block[kBlock * sizeof(std::complex<double>)];
-  const size_t to_size = SizeOf(to), from_size = SizeOf(from_dtype);
-  for (int64_t first = 0; first < elements; first += kBlock) {
-    const int64_t length = std::min(kBlock, elements - first);
-    Cast(block, to, static_cast<const std::byte*>(from) + first * from_size, from_dtype, length, scaling);
-    Stream(static_cast<std::byte*>(into) + first * to_size, block, length * to_size);
-  }
-  EndStream();
-}
-
-void TableCompute::CastFloating(void* into, DType to, const void* from, DType from_dtype, int64_t elements,
-                                const Scaling& scaling) const {
-  SMDDP_CHECK(IsFloating(to) && IsFloating(from_dtype));
-  const CastKernel kernel = table_.cast[FloatingIndex(to)][FloatingIndex(from_dtype)];
-  const bool scaled = !scaling.identity();
-  const double multiplier = scaling.factor / static_cast<double>(scaling.divisor);
-  const size_t to_size = SizeOf(to), from_size = SizeOf(from_dtype);
-  if (into == from && to_size != from_size) {
-    return CastInPlace(kernel, into, to_size, from_size, elements, scaled, multiplier);
-  }
-  kernel(into, from, elements, scaled, multiplier);
-}
-
-void TableCompute::Reduce(void* into, const void* const* sources, int count, int64_t elements, DType dtype,
-                          ReduceOp op) const {
-  SMDDP_CHECK_OP(count, >=, 1);
-  SMDDP_CHECK(IsReducible(dtype));
-  const int column = OpIndex(op);
-  SMDDP_CHECK_OP(column, >=, 0);
-  if (elements <= 0) return;
-  if (count == 1) return Copy(into, sources[0], elements, dtype);
-  table_.reduce[static_cast<int>(dtype)][column](into, sources, count, elements);
-}
-
-void TableCompute::Quantise(void* into, float* values, float* errors, int64_t elements) const {
-  table_.quantise(into, values, errors, elements);
-}
-
-void TableCompute::Dequantise(float* into, const void* from, int64_t elements, bool add) const {
-  table_.dequantise(into, from, elements, add);
+const Compute& CpuCompute(const char* requested) {
+  const Isa best = BestIsa(), wanted = Requested(requested), isa = wanted < best ? wanted : best;
+  return isa == kAvx512 ? ComputeFor<kAvx512>() : isa == kAvx2 ? ComputeFor<kAvx2>() : ComputeFor<kGeneric>();
 }
 
 size_t QuantisedBytes(int64_t elements) {

@@ -1,6 +1,5 @@
 #include "ops/xla/custom_call.h"
 
-#include <atomic>
 #include <chrono>
 #include <deque>
 #include <future>
@@ -8,7 +7,7 @@
 #include <mutex>
 #include <utility>
 
-#include "ops/device_tensors.h"
+#include "ops/tensor_adapter.h"
 
 namespace smddp::ops::xla_calls {
 namespace {

@@ -3,7 +3,6 @@
 // XLA's stream.
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "ops/tensor_adapter.h"

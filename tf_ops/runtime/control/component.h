@@ -13,11 +13,33 @@
 #include <vector>
 
 #include "core/status.h"
+#include "core/wire.h"
 #include "runtime/control/running_tasks.h"
 #include "runtime/control/trace.h"
 #include "topology/topology.h"
 
 namespace smddp {
+
+// All ranks of the session but this one.
+inline std::set<int> OtherRanks(const Topology& topology) {
+  const std::vector<int> ranks = topology.all().world_ranks();
+  std::set<int> others(ranks.begin(), ranks.end());
+  others.erase(topology.rank());
+  return others;
+}
+
+// "0, 2": ranks of the session, by the numbers that users know.
+template <class Ranks>
+std::string NumbersOf(const Topology& topology, const Ranks& ranks) {
+  std::string numbers;
+  for (const int rank : ranks) numbers += (numbers.empty() ? "" : ", ") + std::to_string(topology.global_rank(rank));
+  return numbers;
+}
+
+// The error that ends a session when an engine of this version cannot have sent a message.
+inline Status Refused(const Topology& topology, int from, const char* what = "sent an invalid control message") {
+  return OtherVersion("Rank " + std::to_string(topology.global_rank(from)) + " " + what);
+}
 
 // The engine's services for components.
 class ControlBus {
@@ -33,7 +55,9 @@ class ControlBus {
   virtual int64_t last_worked_ns() const = 0;
   // Dropped when rank `to` has ended its session.
   virtual void Post(int to, std::string message) = 0;
-  void PostToOthers(const std::string& message);
+  void PostToOthers(const std::string& message) {
+    for (const int rank : OtherRanks(topology())) Post(rank, message);
+  }
   virtual void Run(RunningTask task) = 0;
   // Ends the session with an error: all requests, current and future. The first error counts.
   void Fail(const Status& why) { End(why, /*tell_others=*/true); }
@@ -50,7 +74,9 @@ class Component {
   virtual ~Component() = default;
 
   // A message of one of its types. An error ends the session: `from` must not send that (Refused).
-  virtual Status OnMessage(int from, std::string_view message);
+  virtual Status OnMessage(int from, std::string_view /*message*/) {
+    return Status(Reason::kInternal, "A message of rank " + std::to_string(from) + " has an unknown type.");
+  }
   // After every round of the loop; and five times a second while the session has not failed.
   virtual void Step() {}
   virtual void Tick(int64_t /*now_ns*/) {}
@@ -79,10 +105,5 @@ class Component {
   // Appends the names of what is under way: "allreduce 'loss'".
   virtual void Describe(std::vector<std::string>* /*under_way*/) const {}
 };
-
-// All ranks of the session but this one.
-std::set<int> OtherRanks(const Topology& topology);
-// The error that ends a session when an engine of this version cannot have sent a message.
-Status Refused(const Topology& topology, int from, const char* what = "sent an invalid control message");
 
 }  // namespace smddp

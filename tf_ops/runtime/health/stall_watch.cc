@@ -19,11 +19,7 @@ int64_t Seconds(int64_t since_ns, int64_t now_ns) { return (now_ns - since_ns) /
 // Tasks use rank numbers inside their process set.
 std::string CountedIn(const Topology& topology) {
   if (!topology.is_process_set()) return "";
-  std::string ranks;
-  for (int rank = 0; rank < topology.size(); ++rank) {
-    ranks += (rank == 0 ? "" : ", ") + std::to_string(topology.global_rank(rank));
-  }
-  return " (counted inside the process set of the ranks " + ranks + ")";
+  return " (counted inside the process set of the ranks " + NumbersOf(topology, topology.all().world_ranks()) + ")";
 }
 
 // A sentence about tensors that wait in their bucket; `bucket` null: for rank 0's order.

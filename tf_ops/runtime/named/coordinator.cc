@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/hash.h"
+#include "runtime/control/component.h"
 #include "runtime/control/operation_id.h"
 #include "runtime/requests/inline_data.h"
 
@@ -177,14 +178,11 @@ uint32_t Coordinator::NextOperation(RequestKind kind) {
 }
 
 std::string Coordinator::DescribeWaiting(const std::string& name, const Entry& entry, int64_t now_ns) const {
-  std::string missing;
-  for (const int rank : MissingIn(entry)) {
-    missing += (missing.empty() ? "" : ", ") + std::to_string(topology_.global_rank(rank));
-  }
   const int64_t seconds = (now_ns - entry.since_ns) / 1000000000;
   return std::string(NameOf(entry.first().kind)) + " '" + name + "' has waited for " + std::to_string(seconds) +
          " s: submitted by " + std::to_string(entry.by_rank.size()) + " of " + std::to_string(topology_.size()) +
-         " ranks, missing on rank " + missing + ". Do all ranks run the same steps in the same order?";
+         " ranks, missing on rank " + NumbersOf(topology_, MissingIn(entry)) +
+         ". Do all ranks run the same steps in the same order?";
 }
 
 std::set<int> Coordinator::Missing(int64_t now_ns, double seconds, bool due_only) const {

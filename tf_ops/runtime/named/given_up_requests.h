@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/clock.h"
 #include "runtime/control/component.h"
 #include "runtime/control/join_rounds.h"
 #include "runtime/named/coordination.h"
@@ -28,15 +29,29 @@ class GivenUpRequests : public Component {
       : bus_(bus), rounds_(rounds), named_(named), coordination_(coordination) {}
 
   // The step that holds request `name` was cancelled.
-  void Cancel(const std::string& name);
+  void Cancel(const std::string& name) { cancelled_.emplace_back(name, NowNs()); }
   // A run begins that brings request `name`. Gives up the request of the previous run if that has not brought it.
-  void BeginRun(const std::string& name);
+  void BeginRun(const std::string& name) {
+    if (expected_.insert(name).second || !bus_.failure().ok()) return;
+    coordination_.GiveUp({name, /*missing=*/true, rounds_.round()});
+  }
   // Call it before a request is submitted.
   void BeforeSubmit(const std::string& name) { expected_.erase(name); }
   // Gives up all requests that runs have not brought: no other run follows.
-  void GiveUpExpected();
+  void GiveUpExpected() {
+    for (const std::string& name : std::exchange(expected_, {})) {
+      coordination_.GiveUp({name, /*missing=*/true, rounds_.round()});
+    }
+  }
 
-  void Tick(int64_t now_ns) override;
+  void Tick(int64_t now_ns) override {
+    while (!cancelled_.empty() && now_ns - cancelled_.front().second >= kSettleNs) {
+      const auto [name, when_ns] = std::move(cancelled_.front());
+      cancelled_.erase(cancelled_.begin());
+      const NamedRequest* const waits = named_.Waiting(name);
+      if (waits != nullptr && waits->submitted_ns <= when_ns) coordination_.GiveUp({name});  // or it is of a later step
+    }
+  }
 
  private:
   ControlBus& bus_;

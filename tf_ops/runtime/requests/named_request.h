@@ -1,12 +1,14 @@
 // A request that all ranks make under one name.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "collectives/task.h"
+#include "core/shape.h"
 #include "runtime/api/session.h"
 #include "runtime/control/messages.h"
 
@@ -23,9 +25,23 @@ struct NamedRequest {
 };
 
 // Of all its tensors, unpacked.
-int64_t BytesOf(const Announcement& request);
+inline int64_t BytesOf(const Announcement& request) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < request.shapes.size(); ++i) {
+    bytes += ElementCount(request.shapes[i]) * static_cast<int64_t>(SizeOf(request.dtypes[i]));
+  }
+  return bytes;
+}
+
 // May the request be reduced together with others? Large ones gain nothing. Their algorithm then is one that gives the
 // same sums at every position (rail/selector.h).
-bool MayBeFused(const Announcement& request);
+inline bool MayBeFused(const Announcement& request) {
+  constexpr int64_t kMaxFusedBytes = 4 << 20;  // a larger tensor keeps all ranks busy by itself
+  if (request.kind != RequestKind::kAllreduce || request.dtypes.empty()) return false;
+  if (request.op == ReduceOp::kAdasum || request.wire_dtype == DType::kInt8) return false;
+  const auto another = [&](DType dtype) { return dtype != request.dtypes[0]; };
+  if (std::any_of(request.dtypes.begin(), request.dtypes.end(), another)) return false;
+  return BytesOf(request) <= kMaxFusedBytes;
+}
 
 }  // namespace smddp

@@ -7,7 +7,6 @@
 #include "collectives/hierarchical_allgather.h"
 #include "collectives/p2p/alltoall.h"
 #include "collectives/p2p/broadcast.h"
-#include "collectives/p2p/copy.h"
 #include "core/shape.h"
 #include "core/wire.h"
 #include "runtime/requests/inline_data.h"

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "native/ranks.h"
-#include "runtime/verify/verification.h"
+#include "runtime/verify/verify.h"
 
 namespace smddp {
 namespace {

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "collectives/p2p/copy.h"
+#include "collectives/task.h"
 #include "native/testing.h"
 
 namespace smddp {
