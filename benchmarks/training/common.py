@@ -35,7 +35,7 @@ def free_port() -> int:
 def shared_facts(rank: int, ranks: int, mine: str) -> list[str]:
     """A text of each rank, by rank: through files beside the job's store."""
     files = [Path(f"{os.environ['SMDDP_BENCH_STORE']}.{other}") for other in range(ranks)]
-    part = files[rank].with_suffix(".part")
+    part = Path(f"{files[rank]}.part")
     part.write_text(mine, encoding="ascii")
     part.rename(files[rank])
     until = time.monotonic() + _SECONDS
