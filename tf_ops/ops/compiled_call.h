@@ -40,8 +40,7 @@ CompiledCall ReadCompiledCall(tensorflow::OpKernelConstruction* construction);
 // Threads: Start may be called from several threads, once for each gradient; Finish from any, once, after that. Nothing
 //          waits.
 // Ownership: `call` outlives the run, and `session` the call of Finish. From Start until `done` is called the memory
-// behind a gradient must live, and
-//            nobody else may use it.
+//            behind a gradient must live, and nobody else may use it.
 class GradientRun : public std::enable_shared_from_this<GradientRun> {
  public:
   // `early`: gradients are reduced from Start on; else from Finish on, in the order of their starts.

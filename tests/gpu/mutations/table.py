@@ -157,12 +157,6 @@ MUTATIONS = (
     ),
     _of_ops("a GPU of another maker is used", _TENSORS, " || device->IsPluggableDevice()", ""),
     _of_ops(
-        "large results are in host memory",
-        _TENSORS,
-        "input.TotalBytes() >= kLargeResultBytes && !IsOnDevice(context, index)",
-        "input.TotalBytes() >= kLargeResultBytes",
-    ),
-    _of_ops(
         "XLA's call returns before its stream waits for the results",
         f"{_OPS}/xla/custom_call.cc",
         "  return Wait([&](DoneCallback done) { Start(std::move(call), std::move(done)); });",

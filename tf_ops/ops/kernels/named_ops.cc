@@ -16,8 +16,8 @@
 namespace smddp::ops {
 namespace {
 
-// SmddpAllreduce: reduces a list of tensors over all ranks. SmddpReducescatter: the same, but each
-// rank keeps its rows only.
+// SmddpAllreduce: reduces a list of tensors over all ranks. SmddpReducescatter: the same, but each rank keeps its rows
+// only.
 class ReductionKernel : public CollectiveKernel {
  public:
   explicit ReductionKernel(tensorflow::OpKernelConstruction* construction)

@@ -2,9 +2,8 @@
 //
 //   kAll    NCCL's allreduce among all ranks
 //   kNode   NCCL's reduce-scatter in the node, the exchange of my slice between nodes by the CPUs, NCCL's allgather.
-//   The
-//           buffer holds one part of equal length for each member. On a node with more ranks than rails, some members
-//           reduce nothing: their parts lie behind the bucket, and their contents are ignored.
+//           The buffer holds one part of equal length for each member. On a node with more ranks than rails, some
+//           members reduce nothing: their parts lie behind the bucket, and their contents are ignored.
 //   kHost   all of it by the CPUs while other parts of it are copied. The messages are identical, bit for bit, to those
 //           of a rank whose gradients are in host memory.
 //
