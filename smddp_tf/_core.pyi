@@ -22,7 +22,17 @@ def init(
     dynamic_process_sets: bool = False,
     versions: Sequence[tuple[str, str]] = (),
     tensor_memory: tuple[int, int, int] = ...,
-) -> None: ...
+    world: tuple[int, Sequence[str], bytes, int] = ...,
+) -> None:
+    """`world`: this rank, the addresses of all, the key of 16 bytes, and the engine's listening socket."""
+
+def needs_mpi(has_communicator: bool, is_initialized: bool) -> bool: ...
+def load_mpi(path: str) -> None:
+    """Loads libsmddp_mpi.so; the MPI that it belongs to must be in the process."""
+
+def start_timeout() -> float:
+    """SMDDP_START_TIMEOUT, in seconds."""
+
 def shutdown(at_exit: bool = False) -> None: ...
 def survives_losses() -> bool: ...
 def session_failure() -> tuple[str, str] | None: ...

@@ -20,6 +20,8 @@ from smddp_tf.lifecycle import children, first_use, notes, rank_variables, uncau
 from smddp_tf.lifecycle.aliased import is_aliased
 from smddp_tf.lifecycle.placement import why_apart
 from smddp_tf.monitor import recording, timeline
+from smddp_tf.rendezvous import starters
+from smddp_tf.rendezvous.meeting import World, meet
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -58,15 +60,17 @@ def init(
     >>> print(f"rank {hvd.rank()} of {hvd.size()}")
 
     Args:
-        comm: who takes part. `None`: every process that `mpirun` started (or this one alone, without a launcher). A
-            list of ranks of that world: those. An mpi4py communicator: its members. A list of communicators: the
-            first is that, every other one becomes a process set. Defaults to `None`.
+        comm: who takes part. `None`: every process that `mpirun`, `torchrun`, Slurm or another launcher started
+            (docs/launching.md), or this one alone, without a launcher. A list of ranks of MPI's world: those. An
+            mpi4py communicator: its members. A list of communicators: the first is that, every other one becomes a
+            process set. Defaults to `None`.
         process_sets: list of `hvd.ProcessSet` to begin with, the same on all ranks; or `"dynamic"`, which allows
             `hvd.add_process_set` and `hvd.remove_process_set` (as does `HOROVOD_DYNAMIC_PROCESS_SETS=1`).
 
     Raises:
         ValueError: `comm` or `process_sets` is neither of these, or names a rank that does not exist.
-        LaunchError: processes that were started together, for example by torchrun, would train apart.
+        LaunchError: the launcher's variables contradict each other, some processes did not come within
+            `SMDDP_START_TIMEOUT`, or processes that were started together would train apart.
         EngineError: the ranks did not find each other, for example within `SMDDP_START_TIMEOUT`.
     """
     global _began_with
@@ -80,7 +84,8 @@ def init(
         return
     first_use.begin()
     notes.tell(notes.BEGINS, os.environ)
-    loader.core().init(ranks, address, _dynamic, versions.facts(), shared_tensors.memory())
+    world = _world(bool(address), ranks)
+    loader.core().init(ranks, address, _dynamic, versions.facts(), shared_tensors.memory(), world)
     notes.tell(notes.HAS_BEGUN, os.environ)
     if is_aliased("horovod") and mpi_enabled():
         numbers = rank(), size(), local_rank(), local_size(), cross_rank(), cross_size()
@@ -264,6 +269,22 @@ def ccl_built() -> bool:
 def rocm_built() -> bool:
     """False: this library has no ROCm."""
     return False
+
+
+def _world(has_communicator: bool, ranks: list[int]) -> World:
+    """Where the other ranks are; without addresses they are MPI's, which is loaded then, or there are none."""
+    core, alone = loader.core(), (0, list[str](), b"", -1)
+    if core.needs_mpi(has_communicator, is_initialized=False):
+        loader.load_mpi()
+        return alone
+    off = os.environ.get("SMDDP_MPI") == "off" and starters.RANK not in os.environ
+    if start := None if off else starters.find_start(os.environ):
+        if ranks and sorted(ranks) != list(range(start.size)):
+            raise ValueError(f"`comm` can name some ranks only in jobs of MPI. Expected: None. Received: comm={ranks}.")
+        return meet(start, os.environ, core.start_timeout())
+    if core.needs_mpi(has_communicator, loader.mpi_is_initialized()):
+        loader.load_mpi()
+    return alone
 
 
 def _world_and_sets(comm: object) -> tuple[Any, list[ProcessSet]]:

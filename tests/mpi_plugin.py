@@ -1,6 +1,6 @@
 """pytest under mpirun: every rank runs the same tests in the same order and all ranks report the same result.
 
-    mpirun -np 3 python -m pytest tests -p tests.mpi_plugin [--pretend-nodes 2,1] [--rank-logs DIR]
+    mpirun -np 3 python -m pytest tests -p tests.mpi_plugin [--pretend-nodes 2,1] [--tcp] [--rank-logs DIR]
 
 What it promises:
 
@@ -22,6 +22,7 @@ import argparse
 import faulthandler
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -49,6 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N,N,...",
         help="ranks per pretended node, such as 2,1; sets SMDDP_HOST_ID on each rank",
     )
+    group.addoption("--tcp", action="store_true", help="the library does without MPI; only the tests use it")
     group.addoption("--rank-logs", metavar="DIR", help="folder for the output of the ranks above 0")
 
 
@@ -71,6 +73,12 @@ def _prepare_rank(options: argparse.Namespace) -> None:
     rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
     if options.pretend_nodes:
         os.environ["SMDDP_HOST_ID"] = f"pretended-node-{_node_of(rank, size, options.pretend_nodes)}"
+    if options.tcp:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            where = MPI.COMM_WORLD.bcast(f"127.0.0.1:{free.getsockname()[1]}")
+        own = {"RANK": str(rank), "SIZE": str(size), "COORDINATOR": where, "SECRET": where, "MPI": "off"}
+        os.environ.update({f"SMDDP_{name}": value for name, value in own.items()})
     if rank > 0:
         _redirect_output(options.rank_logs, rank)
 

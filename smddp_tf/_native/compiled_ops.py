@@ -48,7 +48,7 @@ def compiled(tensorflow: Any) -> Path:
             warn(f"smddp_tf compiles its ops for TensorFlow {version} into {built}, once, in minutes.", UserWarning)
             settings = [
                 *("-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_UNITY_BUILD=ON", f"-DCMAKE_CXX_COMPILER={compiler}"),
-                f"-DSMDDP_ENGINE={min(prebuilt.PACKAGE.glob('libsmddp_core.mpi*.so'))}",
+                f"-DSMDDP_ENGINE={prebuilt.PACKAGE / 'libsmddp_core.so'}",
                 f"-DSMDDP_TENSORFLOW_DIR={Path(tensorflow.__file__).parent}",
                 *(["-G", "Ninja"] if _tool("ninja") else []),
             ]

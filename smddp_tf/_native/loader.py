@@ -1,10 +1,10 @@
 """Loads the native parts; when that fails, the error says what is missing.
 
-Order matters. libmpi is loaded first and with global symbols: Open MPI's plug-ins look its symbols up in the process,
-and our libraries carry no path to it. Then `_core` with the engine; then, when an op is first used, TensorFlow and the
-op library, which must have been built for this minor version of TensorFlow. Where TensorFlow is there already, `init`
-loads the op library, so that graphs with our ops can be read from files. The engine loads its GPU part by itself,
-when something first asks for it.
+First `_core` with the engine; then, when an op is first used, TensorFlow and the op library, which must have been
+built for this minor version of TensorFlow. Where TensorFlow is there already, `init` loads the op library, so that
+graphs with our ops can be read from files. The engine loads its GPU part by itself, when something first asks for it.
+Where MPI has started this process, or the program uses it, `init` loads libmpi, with global symbols (Open MPI's
+plug-ins look them up in the process), and the engine's part for it.
 
 Importing this module loads nothing.
 """
@@ -41,7 +41,7 @@ def core() -> ModuleType:
     """The module `smddp_tf._core`, loaded on the first call.
 
     Raises:
-        ImportError: the native parts are not built, or MPI cannot be loaded. Says which and what to do.
+        ImportError: the native parts are not built. Says which and what to do.
     """
     if importlib.util.find_spec("smddp_tf._build_info") is None or importlib.util.find_spec("smddp_tf._core") is None:
         if hidden := installed_elsewhere(sys.path):
@@ -49,15 +49,37 @@ def core() -> ModuleType:
         raise ImportError(
             not_built_message("The native part of smddp_tf", sys.implementation.cache_tag, install_command())
         )
-    _preload_mpi(prebuilt.mpi_library())
     try:
-        prebuilt.load_engine(prebuilt.mpi_library())
         module = importlib.import_module("smddp_tf._core")
     except (ImportError, OSError) as error:
         raise ImportError(broken_message("smddp_tf._core", error, install_command())) from error
     if _GPU_LIBRARY.exists() and (nccl := nccl_library(_folders_of("nvidia"))):
         module.suggest_nccl(nccl)
     return module
+
+
+@functools.cache
+def load_mpi() -> None:
+    """Loads MPI and the engine's part for it.
+
+    Raises:
+        ImportError: MPI cannot be loaded, or does not fit. Says which and what to do.
+    """
+    library = prebuilt.mpi_library()
+    _preload_mpi(library)
+    try:
+        core().load_mpi(str(prebuilt.mpi_part(library)))
+    except RuntimeError as error:
+        raise ImportError(broken_message("libsmddp_mpi.so", error, install_command())) from error
+
+
+def mpi_is_initialized() -> bool:
+    """Whether other code of this process, such as mpi4py, has initialized MPI."""
+    if not (name := prebuilt.loaded_mpi()):
+        return False
+    done = ctypes.c_int(0)
+    ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_NOW).MPI_Initialized(ctypes.byref(done))
+    return bool(done.value)
 
 
 @functools.cache
@@ -97,7 +119,7 @@ def op_folder() -> Path:
         ImportError: as `op_library`.
     """
     built_for = build_info("TENSORFLOW_VERSION")
-    if not built_for and not prebuilt.has_engines():
+    if not built_for and not prebuilt.has_variants():
         raise ImportError(not_built_message("The TensorFlow part of smddp_tf", "", install_command()))
     tf = _import_tensorflow()
     if folder := prebuilt.op_folder(tf.__version__):
@@ -259,7 +281,7 @@ def _installed_from() -> str:
 def _preload_mpi(recorded: str) -> None:
     """Puts libmpi into the process, with global symbols. One that mpi4py has loaded already is used as it is."""
     name = os.path.basename(recorded)
-    if not recorded and prebuilt.has_engines():
+    if not recorded and prebuilt.has_variants():
         raise ImportError(
             no_mpi_message("libmpi.so.40 (Open MPI) or libmpi.so.12 (MPICH, Intel MPI)", ["found neither"])
         )

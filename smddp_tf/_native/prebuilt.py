@@ -1,4 +1,4 @@
-"""Selects among the variants in a wheel: the engine for each kind of MPI, the op libraries for each TensorFlow.
+"""Selects among the variants in a wheel: the engine's part for each kind of MPI, the op libraries for each TensorFlow.
 
 A build from the sources has one of each, for the MPI and the TensorFlow that `_build_info` names, beside the package's
 modules. The wheel names neither, and what is there decides (docs/decisions/0026-wheel.md).
@@ -21,9 +21,9 @@ FOLDER = PACKAGE / "prebuilt"
 _OPEN_MPI, _MPICH = ("libmpi.so.40",), ("libmpi.so.12", "libmpich.so.12")  # Intel MPI has the first, Debian the second
 
 
-def has_engines() -> bool:
-    """True in a wheel, whose engines serve both kinds of MPI."""
-    return any(PACKAGE.glob("libsmddp_core.mpi*.so"))
+def has_variants() -> bool:
+    """True in a wheel, which has the engine's parts for both kinds of MPI."""
+    return any(PACKAGE.glob("libsmddp_mpi.mpi*.so"))
 
 
 @functools.cache
@@ -36,11 +36,15 @@ def mpi_library() -> str:
     Returns:
         A path, absolute or relative to sys.prefix, or a name that the dynamic linker finds.
     """
-    if (recorded := build_info("MPI_LIBRARY")) or not has_engines():
+    if (recorded := build_info("MPI_LIBRARY")) or not has_variants():
         return recorded
-    groups = names_by_launcher(os.environ)
-    loaded = (name for names in groups for name in names if _opens(name, os.RTLD_NOLOAD))
-    return next(loaded, "") or next(filter(None, map(_there, groups)), "")
+    return loaded_mpi() or next(filter(None, map(_there, names_by_launcher(os.environ))), "")
+
+
+def loaded_mpi() -> str:
+    """The name of the libmpi that is in the process, for example mpi4py's; "" where there is none."""
+    names = (name for group in names_by_launcher(os.environ) for name in group)
+    return next((name for name in names if _opens(name, os.RTLD_NOLOAD)), "")
 
 
 def names_by_launcher(environment: Mapping[str, str]) -> list[tuple[str, ...]]:
@@ -57,11 +61,10 @@ def _there(names: tuple[str, ...]) -> str:
     return next(filter(os.path.exists, paths), "") or next(filter(_opens, names), "")
 
 
-def load_engine(mpi: str) -> None:
-    """Loads a wheel's engine for that libmpi; what needs libsmddp_core.so finds it in the process then."""
-    engine = PACKAGE / f"libsmddp_core.mpi{mpi.rpartition('.')[2]}.so"
-    if engine.exists():
-        ctypes.CDLL(str(engine))
+def mpi_part(mpi: str) -> Path:
+    """The engine's part for that libmpi."""
+    variant = PACKAGE / f"libsmddp_mpi.mpi{mpi.rpartition('.')[2]}.so"
+    return variant if variant.exists() else PACKAGE / "libsmddp_mpi.so"
 
 
 def op_folder(tensorflow: str) -> Path | None:

@@ -1,7 +1,8 @@
 """Where the parts of a tf.data service find each other: dispatchers, their workers, and the trainers.
 
-One small server, run by rank 0 of the compute job, keeps addresses and says when all is over. It is a manager of
-Python's `multiprocessing`, whose connections are authenticated with a key.
+One small server, run by rank 0 of the compute job, keeps a dictionary: the numbers of dispatchers and of the workers of
+each; an address by `("dispatcher", D)`; an entry `("worker", D, W)` for each worker; and "over" at the end. It is a
+manager of Python's `multiprocessing`, whose connections are authenticated with a key.
 """
 
 from __future__ import annotations
@@ -14,66 +15,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from multiprocessing import AuthenticationError
-from multiprocessing.managers import BaseManager
+from multiprocessing.managers import BaseManager, DictProxy
 from typing import Any
 
-_PATIENCE_SECONDS = 1.0  # a client asks again after so long, so no connection waits for ever
+_PAUSE_SECONDS, _LONG_PAUSE_SECONDS = 0.1, 1.0  # until a client asks again: for what is being started, for the end
 _ANSWER_SECONDS = 30.0  # a service that does not answer for so long is gone, with its host or the network to it
-
-
-class _Registry:
-    """The registered servers. Every connection has a thread of its own, so waiting is allowed."""
-
-    def __init__(self, dispatchers: int, workers_per_dispatcher: int) -> None:
-        self._count, self._workers_per_dispatcher = dispatchers, workers_per_dispatcher
-        self._changed = threading.Condition()
-        self._dispatchers: dict[int, str] = {}
-        self._workers: dict[int, set[int]] = {}
-        self._over = False
-
-    def add_dispatcher(self, dispatcher: int, address: str) -> None:
-        self._check(dispatcher)
-        with self._changed:
-            if self._dispatchers.setdefault(dispatcher, address) != address:
-                raise ValueError(
-                    f"Dispatcher {dispatcher} is registered already, at {self._dispatchers[dispatcher]}. "
-                    f"Received: {address}. Start each dispatcher once."
-                )
-            self._changed.notify_all()
-
-    def add_worker(self, dispatcher: int, worker: int) -> None:
-        self._check(dispatcher)
-        with self._changed:
-            self._workers.setdefault(dispatcher, set()).add(worker)
-            self._changed.notify_all()
-
-    def end(self) -> None:
-        with self._changed:
-            self._over = True
-            self._changed.notify_all()
-
-    def dispatcher(self, dispatcher: int) -> str | None:
-        self._check(dispatcher)
-        with self._changed:
-            self._changed.wait_for(lambda: dispatcher in self._dispatchers, _PATIENCE_SECONDS)
-            return self._dispatchers.get(dispatcher)
-
-    def has_workers(self, dispatcher: int) -> bool:
-        self._check(dispatcher)
-        with self._changed:
-            return self._changed.wait_for(
-                lambda: len(self._workers.get(dispatcher, ())) >= self._workers_per_dispatcher, _PATIENCE_SECONDS
-            )
-
-    def is_over(self) -> bool:
-        with self._changed:
-            return self._changed.wait_for(lambda: self._over, _PATIENCE_SECONDS)
-
-    def _check(self, dispatcher: int) -> None:
-        if not 0 <= dispatcher < self._count:
-            raise ValueError(
-                f"The service has {self._count} dispatchers, counted from 0. Received: dispatcher {dispatcher}."
-            )
 
 
 class ComputeService:
@@ -89,12 +35,12 @@ class ComputeService:
     """
 
     def __init__(self, dispatchers: int, workers_per_dispatcher: int) -> None:
-        registry = _Registry(dispatchers, workers_per_dispatcher)
+        registry = {"dispatchers": dispatchers, "workers": workers_per_dispatcher}
 
         class Server(BaseManager):
             pass
 
-        Server.register("registry", callable=lambda: registry)
+        Server.register("registry", callable=lambda: registry, proxytype=DictProxy)
         self.key = secrets.token_bytes(32)
         # One address and not all of them: the server sends it to clients, which connect to it again.
         manager: Any = Server((my_address(), 0), self.key)
@@ -131,7 +77,7 @@ class ComputeClient:
         host, port = self._address = (compute_addresses[0], compute_addresses[1])
         self._timeout = timeout
         try:
-            self._registry = self._answer(lambda: _connect(host, port, key))
+            self._registry: Any = self._answer(lambda: _connect(host, port, key))
         except TimeoutError:
             raise
         except (OSError, EOFError, AuthenticationError) as error:
@@ -142,25 +88,37 @@ class ComputeClient:
 
     def register_dispatcher(self, dispatcher_id: int, dispatcher_address: str) -> None:
         """Registers a dispatcher at "host:port"."""
-        self._answer(lambda: self._registry.add_dispatcher(dispatcher_id, dispatcher_address))
+        key = self._checked("dispatcher", dispatcher_id)
+        known = self._answer(lambda: self._registry.setdefault(key, dispatcher_address))
+        if known != dispatcher_address:
+            raise ValueError(
+                f"Dispatcher {dispatcher_id} is registered already, at {known}. Received: {dispatcher_address}. Start "
+                "each dispatcher once."
+            )
 
     def wait_for_dispatcher_registration(self, dispatcher_id: int, timeout: float | None = None) -> str:
         """Returns the address of a dispatcher as soon as it is registered; TimeoutError when it is not."""
-        failure = f"Dispatcher {dispatcher_id} was not started"
-        return str(self._wait(lambda: self._registry.dispatcher(dispatcher_id), failure, timeout))
+        key, failure = self._checked("dispatcher", dispatcher_id), f"Dispatcher {dispatcher_id} was not started"
+        return str(self._wait(lambda: self._registry.get(key), failure, timeout))
 
     def register_worker_for_dispatcher(self, dispatcher_id: int, worker_id: int) -> None:
         """Registers a worker of a dispatcher."""
-        self._answer(lambda: self._registry.add_worker(dispatcher_id, worker_id))
+        worker = {(*self._checked("worker", dispatcher_id), worker_id): True}
+        self._answer(lambda: self._registry.update(worker))
 
     def wait_for_dispatcher_worker_registration(self, dispatcher_id: int, timeout: float | None = None) -> None:
         """Waits until a dispatcher has all its workers; TimeoutError when some are missing."""
-        failure = f"Dispatcher {dispatcher_id} did not get all its workers"
-        self._wait(lambda: self._registry.has_workers(dispatcher_id), failure, timeout)
+        mine = self._checked("worker", dispatcher_id)
+
+        def has_all() -> bool:
+            registered: dict[Any, Any] = self._registry.copy()
+            return bool(sum(key[:2] == mine for key in registered) >= registered["workers"])
+
+        self._wait(has_all, f"Dispatcher {dispatcher_id} did not get all its workers", timeout)
 
     def shutdown(self) -> None:
         """Releases all callers of `wait_for_shutdown`."""
-        self._answer(lambda: self._registry.end())
+        self._answer(lambda: self._registry.update(over=True))
 
     def wait_for_shutdown(self) -> None:
         """Waits for `shutdown`, as long as it takes, or until the service has gone: its host closes the connection.
@@ -168,23 +126,27 @@ class ComputeClient:
         A host that is silent may be busy, or the network down for a while: then it is asked again.
         """
         over = False
-        while not over:
-            try:
-                over = self._answer(lambda: self._registry.is_over())
-            except TimeoutError:
-                pass
-            except (EOFError, ConnectionError):
-                over = True
+        with contextlib.suppress(EOFError, ConnectionError):
+            while not over:
+                time.sleep(_LONG_PAUSE_SECONDS)
+                with contextlib.suppress(TimeoutError):
+                    over = self._answer(lambda: self._registry.get("over"))
+
+    def _checked(self, kind: str, dispatcher: int) -> tuple[str, int]:
+        """The key of an entry for a dispatcher."""
+        count = self._answer(lambda: self._registry["dispatchers"])
+        if not 0 <= dispatcher < count:
+            raise ValueError(f"The service has {count} dispatchers, counted from 0. Received: dispatcher {dispatcher}.")
+        return kind, dispatcher
 
     def _wait(self, ask: Callable[[], Any], failure: str, timeout: float | None) -> Any:
         timeout = self._timeout if timeout is None else timeout
         give_up_at = time.monotonic() + timeout
-        while True:
-            answer = self._answer(ask)
-            if answer:
-                return answer
+        while not (answer := self._answer(ask)):
             if time.monotonic() > give_up_at:
                 raise TimeoutError(f"{failure} within {timeout} s. Is the compute job running?")
+            time.sleep(_PAUSE_SECONDS)
+        return answer
 
     def _answer(self, ask: Callable[[], Any]) -> Any:
         """Returns the answer of the service. Asks in a thread, because a connection to a lost host reports no error."""
@@ -210,7 +172,7 @@ def _connect(host: str, port: int, key: bytes) -> Any:
     class Client(BaseManager):
         pass
 
-    Client.register("registry")
+    Client.register("registry", proxytype=DictProxy)
     manager: Any = Client((host, port), key)
     manager.connect()
     registry = manager.registry()

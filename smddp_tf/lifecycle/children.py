@@ -12,11 +12,13 @@ from collections.abc import MutableMapping
 
 from smddp_tf._warn import warn
 from smddp_tf.lifecycle.rank_variables import without_rank_variables
+from smddp_tf.rendezvous import starters
 
 # Set by a rank for its children: its rank numbers and its process. `smddprun` and jobs of their own do not inherit it.
 PROCESS = "SMDDP_RUN_PROCESS"
-# Files of the parent's, which a child must not write.
-_PARENTS_FILES = ("SMDDP_TIMELINE", "HOROVOD_TIMELINE", "SMDDP_MONITOR")
+# The parent's place in its job, and files of the parent's, which a child must not write.
+_NOT_FOR_CHILDREN = (*starters.VARIABLES, "SMDDP_TIMELINE", "HOROVOD_TIMELINE", "SMDDP_MONITOR")
+_RANK = ("PMIX_RANK", "PMI_RANK", starters.RANK, "RANK", "SLURM_PROCID")  # for the message
 
 _is_child: bool | None = None  # as found by the first call in this process, or in the one that it was forked from
 
@@ -29,11 +31,11 @@ def leave_parents_job(environment: MutableMapping[str, str]) -> bool:
     """
     global _is_child
     if _is_child is None:
-        rank = environment.get("PMIX_RANK", environment.get("PMI_RANK"))
+        rank = next((environment[name] for name in _RANK if name in environment), "")
         _is_child = _was_started_by_rank(environment)
         if _is_child:
             kept = without_rank_variables(environment)
-            for name in [name for name in environment if name not in kept or name in _PARENTS_FILES]:
+            for name in [name for name in environment if name not in kept or name in _NOT_FOR_CHILDREN]:
                 del environment[name]
             if not _is_worker():  # a worker may only have imported the program again
                 warn(
@@ -45,9 +47,14 @@ def leave_parents_job(environment: MutableMapping[str, str]) -> bool:
 
 
 def _was_started_by_rank(environment: MutableMapping[str, str]) -> bool:
-    if "PMIX_NAMESPACE" not in environment:  # MPICH's launcher: only the rank inherits the connection to it
-        return "PMI_PORT" not in environment and _is_no_socket(environment.get("PMI_FD", ""))
-    prefix = f"{environment['PMIX_NAMESPACE']}:{environment.get('PMIX_RANK')}:"
+    if "PMIX_NAMESPACE" in environment:
+        prefix = f"{environment['PMIX_NAMESPACE']}:{environment.get('PMIX_RANK')}:"
+    elif "PMI_FD" in environment:  # MPICH's launcher: only the rank inherits the connection to it
+        return "PMI_PORT" not in environment and _is_no_socket(environment["PMI_FD"])
+    elif start := starters.find_start(environment):
+        prefix = f"{start.host}:{start.port}:{start.rank}:"
+    else:
+        return False
     process = environment.setdefault(PROCESS, f"{prefix}{os.getpid()}")
     if not process.startswith(prefix):  # a launcher that a rank has started
         process = environment[PROCESS] = f"{prefix}{os.getpid()}"

@@ -52,7 +52,7 @@ def find_placement(environment: Mapping[str, str]) -> Placement | None:
 
 
 def why_apart(environment: Mapping[str, str], size: int) -> str:
-    """For a job of `size` ranks according to MPI: which more processes belong to it; "" where none do.
+    """For a job of `size` ranks: which more processes belong to it; "" where none do.
 
     `SMDDP_MPI=off` says that every process is to be alone.
     """
@@ -73,8 +73,8 @@ def why_apart(environment: Mapping[str, str], size: int) -> str:
     for found, wanted in _of_other_launchers(environment):
         if wanted > size:
             return (
-                f"{found} says that {wanted} processes train together, but MPI sees {size}, so they would train apart. "
-                "smddp_tf does not read that variable: start all of them by one smddprun or mpirun (docs/launching.md)."
+                f"{found} says that {wanted} processes train together, but this job has {size}, so they train apart. "
+                "What MPI's launcher says comes first: start all of them by one launcher (docs/launching.md)."
                 f" If it is left over from something else, unset {found.split('=')[0]}; for one process that does "
                 "train alone, SMDDP_MPI=off."
             )
@@ -82,7 +82,7 @@ def why_apart(environment: Mapping[str, str], size: int) -> str:
 
 
 def _of_other_launchers(environment: Mapping[str, str]) -> Iterator[tuple[str, int]]:
-    """Variables of launchers without MPI (torchrun, Ray, horovodrun --gloo), and how many processes they speak of."""
+    """Variables of other launchers (torchrun, Ray, horovodrun --gloo), and how many processes they speak of."""
     for name in ("WORLD_SIZE", "HOROVOD_SIZE"):
         if (size := _first(environment, (name,))) is not None:
             yield f"{name}={size}", size

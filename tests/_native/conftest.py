@@ -16,7 +16,7 @@ def wheel(monkeypatch, tmp_path):
     for minor in ("2.9", "2.16", "2.21"):
         (package / "prebuilt" / f"tensorflow-{minor}").mkdir(parents=True)
     for number in (12, 40):
-        (package / f"libsmddp_core.mpi{number}.so").touch()
+        (package / f"libsmddp_mpi.mpi{number}.so").touch()
     (prefix / "lib").mkdir(parents=True)
     monkeypatch.setattr(prebuilt, "PACKAGE", package)
     monkeypatch.setattr(prebuilt, "FOLDER", package / "prebuilt")

@@ -1,4 +1,4 @@
-"""What a wheel chooses: the MPI and its engine, and the op libraries for the TensorFlow that is installed."""
+"""What a wheel chooses: the MPI and the part for it, and the op libraries for the TensorFlow that is installed."""
 
 from smddp_tf._native import prebuilt
 
@@ -29,12 +29,9 @@ def test_a_build_from_sources_has_the_mpi_it_was_built_with(wheel, monkeypatch):
     assert wheel(installed=["libmpi.so.40"]) == "/opt/lib/libmpi.so.12"
 
 
-def test_the_engine_is_that_of_the_library(wheel, monkeypatch):
-    loaded = []
-    monkeypatch.setattr(prebuilt.ctypes, "CDLL", loaded.append)
-    for name in ("/env/lib/libmpi.so.40", "libmpich.so.12", "libmpi.so.99"):
-        prebuilt.load_engine(name)
-    assert [path.rpartition("/")[2] for path in loaded] == ["libsmddp_core.mpi40.so", "libsmddp_core.mpi12.so"]
+def test_the_part_for_mpi_is_that_of_the_library(wheel):
+    names = [prebuilt.mpi_part(name).name for name in ("/env/lib/libmpi.so.40", "libmpich.so.12", "libmpi.so.99")]
+    assert names == ["libsmddp_mpi.mpi40.so", "libsmddp_mpi.mpi12.so", "libsmddp_mpi.so"]
 
 
 def test_the_minor_version_of_tensorflow_chooses_the_ops(wheel):

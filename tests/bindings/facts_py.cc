@@ -12,6 +12,7 @@
 #include "python/errors.h"
 #include "python/waiter.h"
 #include "runtime/api/session.h"
+#include "transport/mpi_library.h"
 
 namespace nb = nanobind;
 
@@ -71,7 +72,7 @@ void BindFacts(nb::module_& m) {
   m.def("unknown_variables", &UnknownNames, nb::arg("names"));
   m.def("algorithms", &AlgorithmList);
   m.def("rail_algorithm", &RailAlgorithm, nb::arg("elements"), nb::arg("dtype"));
-  m.def("mpi_library_version", [] { return std::string(MpiLibraryVersion()); });
+  m.def("mpi_library_version", [] { return std::string(TheMpi().version_text()); });
 }
 
 }  // namespace smddp

@@ -63,7 +63,8 @@ def test_a_service_that_is_silent_for_a_while_has_not_ended(hvd, rank, monkeypat
     client = ComputeClient(service.address, service.key)
     silences = [0.6, 0.6, 0.0]
     monkeypatch.setattr(service_registry, "_ANSWER_SECONDS", 0.3)
-    monkeypatch.setattr(service_registry._Registry, "is_over", lambda self: time.sleep(silences.pop(0)) or not silences)
+    monkeypatch.setattr(service_registry, "_LONG_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(client, "_registry", Mock(get=lambda *_: time.sleep(silences.pop(0)) or not silences))
     client.wait_for_shutdown()
     assert not silences
     for gone in (EOFError(), ConnectionResetError()):

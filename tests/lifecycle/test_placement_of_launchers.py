@@ -46,7 +46,7 @@ def test_srun_without_pmi_is_an_error() -> None:
         ({"PMIX_RANK": "1"}, 1, "started 2 processes or more"),
         ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}, 1, "srun --mpi=pmix"),
         ({"RANK": "1", "WORLD_SIZE": "2"}, 1, "WORLD_SIZE=2 says that 2 processes"),  # torchrun, Ray
-        ({"RANK": "0", "WORLD_SIZE": "4"}, 2, "MPI sees 2"),  # mpirun in each of two pods
+        ({"RANK": "0", "WORLD_SIZE": "4"}, 2, "this job has 2"),  # mpirun in each of two pods
         ({"HOROVOD_RANK": "0", "HOROVOD_SIZE": "3"}, 1, "HOROVOD_SIZE=3"),  # horovodrun --gloo
         ({"TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}}'}, 1, "TF_CONFIG=.* says that 2 .* unset TF_CONFIG;"),
         ({"TF_CONFIG": '{"cluster": {"chief": ["a:1"], "worker": {"0": "b:1"}, "ps": ["c:1"]}}'}, 1, "that 2 "),

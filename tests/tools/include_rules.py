@@ -36,6 +36,8 @@ RULES = {
     "topology/*": (*_CORE, "topology/*"),
     "transport/*": (*_CORE, "topology/*", "transport/*"),
     "transport/shm/*": (*_CORE, "topology/*", "transport/*", "transport/shm/*"),
+    "transport/tcp/*": (*_CORE, "topology/*", "transport/*", "transport/tcp/*"),
+    # A library of its own.
     "transport/mpi/*": (*_CORE, "topology/*", "transport/*", "transport/mpi/*"),
     "compute/*": (*_CORE, "compute/*"),
     "compute/cpu/*": (*_CORE, "compute/*", "compute/cpu/*"),
@@ -59,11 +61,12 @@ RULES = {
     "collectives/*": (*_BELOW_COLLECTIVES, "collectives/node/*"),
     "fusion/*": (*_CORE, "fusion/*"),
     # What a framework sees of the session.
-    "runtime/api/*": (*_CORE, "topology/*", "fusion/*", "runtime/api/*"),
+    "runtime/api/*": (*_CORE, "topology/*", "fusion/*", "runtime/api/*", "transport/world.h"),
     **{
         f"runtime/{part}/*": (
             *_BELOW_COLLECTIVES,
-            *("collectives/*/*", "transport/*/*", "fusion/*", f"runtime/{part}/*"),
+            *("collectives/*/*", "transport/shm/*", "fusion/*", f"runtime/{part}/*"),
+            *(("transport/tcp/*",) if part == "session" else ()),
             *(f"runtime/{below}/*" for below in parts),
         )
         for part, parts in RUNTIME.items()
@@ -77,7 +80,7 @@ RULES = {
         *(*_CORE, "runtime/api/session.h", "ops/xla/*"),
         *("ops/compiled_call.h", "ops/gpu_kernels.h", "ops/tensor_adapter.h"),
     ),
-    "python/*": (*_CORE, "runtime/api/session.h", "python/*"),
+    "python/*": (*_CORE, "runtime/api/session.h", "transport/mpi_library.h", "python/*"),
 }
 
 

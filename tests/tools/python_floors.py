@@ -17,7 +17,8 @@ PACKAGE = ROOT / "smddp_tf"
 FLOORS = {
     "smddp_tf": (
         ("_warn", "exceptions", "urls"),
-        ("_native",),
+        ("_native", "link"),
+        ("rendezvous",),
         ("compression", "lifecycle", "process_sets"),
         ("monitor",),
         ("basics", "timeline"),
@@ -43,7 +44,7 @@ FLOORS = {
         ("__init__", "distribution"),
     ),
     "smddp_tf.run": (
-        ("hosts", "link", "output"),
+        ("hosts", "output"),
         ("rank",),
         ("launch",),
         ("cli",),

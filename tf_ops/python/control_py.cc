@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <string>
 #include <tuple>
@@ -21,6 +22,7 @@
 #include "python/errors.h"
 #include "python/waiter.h"
 #include "runtime/api/session.h"
+#include "transport/mpi_library.h"
 
 namespace nb = nanobind;
 
@@ -52,8 +54,13 @@ void WarnOfUnknownNames() {
 
 void Init(const std::vector<int>& ranks, uintptr_t comm_address, bool dynamic_process_sets,
           const std::vector<std::pair<std::string, std::string>>& versions,
-          const std::tuple<uintptr_t, size_t, int>& tensor_memory) {
+          const std::tuple<uintptr_t, size_t, int>& tensor_memory,
+          const std::tuple<int, std::vector<std::string>, nb::bytes, int>& world) {
   StartOptions options;
+  const nb::bytes& key = std::get<2>(world);
+  if (key.size() != 0 && key.size() != sizeof(Bits128)) throw nb::value_error("A key of 16 bytes is needed.");
+  std::memcpy(options.world.key.data(), key.data(), key.size());
+  std::tie(options.world.rank, options.world.addresses, std::ignore, options.world.listener) = world;
   options.tensor_memory = reinterpret_cast<void*>(std::get<0>(tensor_memory));
   std::tie(std::ignore, options.tensor_memory_bytes, options.tensor_memory_file) = tensor_memory;
   options.versions = versions;
@@ -152,7 +159,7 @@ auto OfSession(Ask ask) {
 }
 
 void RaiseException(const std::string& text) {
-  LeaveMpiUnfinished();
+  TheMpi().Abandon();
   if (const auto session = CurrentSession()) session->diagnostics().Raise(text);
 }
 
@@ -194,10 +201,11 @@ auto FromTopology(Read read) {
 void BindControl(nb::module_& m) {
   m.def("init", &Init, nb::arg("ranks"), nb::arg("comm_address"), nb::arg("dynamic_process_sets") = false,
         nb::arg("versions") = std::vector<std::pair<std::string, std::string>>(),
-        nb::arg("tensor_memory") = std::tuple<uintptr_t, size_t, int>(0, 0, -1));
+        nb::arg("tensor_memory") = std::tuple<uintptr_t, size_t, int>(0, 0, -1),
+        nb::arg("world") = std::make_tuple(0, std::vector<std::string>(), nb::bytes("", 0), -1));
   m.def("shutdown", &Shutdown, nb::arg("at_exit") = false);
   m.def("session_failure", &FailureOfSession);
-  m.def("survives_losses", &MpiSurvivesLosses);
+  m.def("survives_losses", [] { return TheMpi().survives_losses(); });
   m.def("is_initialized", [] { return CurrentSession() != nullptr; });
   m.def("rank", FromTopology([](const Topology& t) { return t.rank(); }));
   m.def("size", FromTopology([](const Topology& t) { return t.size(); }));
@@ -206,8 +214,16 @@ void BindControl(nb::module_& m) {
   m.def("cross_rank", FromTopology([](const Topology& t) { return t.cross_rank(); }));
   m.def("cross_size", FromTopology([](const Topology& t) { return t.cross_size(); }));
   m.def("is_homogeneous", FromTopology([](const Topology& t) { return t.uniform(); }));
-  m.def("mpi_initialized", &MpiInitialized);
-  m.def("mpi_threads_supported", &MpiThreadMultiple);
+  m.def(
+      "needs_mpi",
+      [](bool has_communicator, bool is_initialized) {
+        return ValueOrThrow(NeedsMpi(has_communicator, is_initialized));
+      },
+      nb::arg("has_communicator"), nb::arg("is_initialized"));
+  m.def("start_timeout", [] { return ValueOrThrow(ReadEnv()).start_timeout_s; });
+  m.def("load_mpi", [](const std::string& path) { ThrowIfError(LoadMpi(path)); }, nb::arg("path"));
+  m.def("mpi_initialized", [] { return TheMpi().is_initialized(); });
+  m.def("mpi_threads_supported", [] { return TheMpi().has_thread_multiple(); });
   m.def("register_plan", &RegisterPlan, nb::arg("key"), nb::arg("dtypes"), nb::arg("shapes"), nb::arg("op"),
         nb::arg("prescale"), nb::arg("postscale"), nb::arg("wire_dtype"), nb::arg("notes") = std::vector<std::string>(),
         nb::arg("process_set") = 0, nb::arg("names") = std::vector<std::string>(), nb::arg("kind") = "allreduce",
@@ -233,8 +249,8 @@ void BindControl(nb::module_& m) {
   m.def("raised_elsewhere", OfSession([](const SessionDiagnostics& session) { return session.Raised().elsewhere; }));
   m.def("traceback_printed_elsewhere",
         OfSession([](const SessionDiagnostics& session) { return session.Raised().shown_elsewhere; }));
-  m.def("leave_mpi_unfinished", &LeaveMpiUnfinished);
-  m.def("end_last", &EndLast);
+  m.def("leave_mpi_unfinished", [] { TheMpi().Abandon(); });
+  m.def("end_last", [] { TheMpi().EndLast(); });
   m.def("start_timeline", &StartTimeline, nb::arg("path"), nb::arg("mark_cycles"));
   m.def("stop_timeline", &StopTimeline);
   m.def("switch", [](const std::string& variable) { return ValueOrThrow(ReadSwitch(variable)); }, nb::arg("variable"));

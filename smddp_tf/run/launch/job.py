@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from smddp_tf.exceptions import LaunchError
+from smddp_tf.link.channel import ADDRESS, KEY, Kind
+from smddp_tf.link.ends import End
+from smddp_tf.link.server import ControlServer, Frame
 from smddp_tf.run.launch.rank_states import RankStates
 from smddp_tf.run.launch.signals import LauncherSignals
-from smddp_tf.run.link.channel import ADDRESS, KEY, Kind
-from smddp_tf.run.link.ends import End
-from smddp_tf.run.link.server import ControlServer, Frame
 from smddp_tf.run.output.console import MPIRUN, say
 from smddp_tf.run.output.output import Output
 from smddp_tf.run.rank.processes import end_with_parent

@@ -11,6 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from smddp_tf.lifecycle.rank_variables import RENDEZVOUS, without_rank_variables
+from smddp_tf.link.channel import ADDRESS, KEY
+from smddp_tf.link.server import ControlServer
 from smddp_tf.run.hosts.hosts import is_this_host
 from smddp_tf.run.hosts.network import Choice, check_hosts, choose, local_interfaces, resolve
 from smddp_tf.run.launch.before_start import started
@@ -19,8 +21,6 @@ from smddp_tf.run.launch.job import Job, Outcome
 from smddp_tf.run.launch.mpi import find_mpi, with_home
 from smddp_tf.run.launch.mpirun_command import MpirunCommand, build_command, names_agent
 from smddp_tf.run.launch.settings import Settings
-from smddp_tf.run.link.channel import ADDRESS, KEY
-from smddp_tf.run.link.server import ControlServer
 from smddp_tf.run.output.console import say
 from smddp_tf.run.output.lines import starts_traceback
 from smddp_tf.run.output.output import Output

@@ -41,7 +41,7 @@ def find_mpi(given: str | None = None) -> Mpi:
         if not (path := shutil.which(named)):
             raise LaunchError(f"There is no program {named!r} (--mpirun or SMDDP_MPIRUN).")
         found = _ask(path)
-        if wanted and found.kind != wanted and not prebuilt.has_engines():
+        if wanted and found.kind != wanted and not prebuilt.has_variants():
             raise LaunchError(
                 f"{path} is {found.kind}'s, but smddp_tf was built with {wanted} ({library}): its ranks would each be "
                 f"alone. Name {wanted}'s launcher, or build smddp_tf with {found.kind} (SMDDP_MPI_HOME)."

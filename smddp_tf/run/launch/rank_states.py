@@ -6,8 +6,8 @@ import sys
 import time
 from collections.abc import Sequence
 
+from smddp_tf.link.ends import Ends
 from smddp_tf.run.hosts.hosts import NotStarted, is_this_host, shortened
-from smddp_tf.run.link.ends import Ends
 
 _WAIT_SECONDS = 5.0  # in `hvd.init`, before it is said for whom
 _INIT_SECONDS = 5.0  # for `hvd.init` of the others when a rank has ended without it

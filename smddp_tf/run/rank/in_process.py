@@ -14,7 +14,7 @@ from smddp_tf import aliases
 from smddp_tf.exceptions import LaunchError
 from smddp_tf.lifecycle.placement import find_placement
 from smddp_tf.lifecycle.rank_variables import variables_of
-from smddp_tf.run.link.channel import ADDRESS
+from smddp_tf.link.channel import ADDRESS
 
 
 def run_in_process(command: Sequence[str], families: Sequence[str] = ()) -> NoReturn:

@@ -24,9 +24,9 @@ from smddp_tf.exceptions import LaunchError
 from smddp_tf.lifecycle.notes import BEGINS, HAS_BEGUN, NOTES, SPEED
 from smddp_tf.lifecycle.placement import find_placement
 from smddp_tf.lifecycle.rank_variables import variables_of
-from smddp_tf.run.link.channel import ADDRESS, KEY, Kind
-from smddp_tf.run.link.client import ControlClient
-from smddp_tf.run.link.ends import End
+from smddp_tf.link.channel import ADDRESS, KEY, Kind
+from smddp_tf.link.client import ControlClient
+from smddp_tf.link.ends import End
 from smddp_tf.run.rank.processes import end_with_parent, runs
 
 _DRAIN_SECONDS = 2.0

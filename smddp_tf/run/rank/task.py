@@ -10,8 +10,8 @@ import cloudpickle
 
 from smddp_tf.exceptions import LaunchError
 from smddp_tf.lifecycle.placement import find_placement
-from smddp_tf.run.link.channel import ADDRESS, KEY, Kind
-from smddp_tf.run.link.client import ControlClient
+from smddp_tf.link.channel import ADDRESS, KEY, Kind
+from smddp_tf.link.client import ControlClient
 
 _PAYLOAD_SECONDS = 120.0
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from smddp_tf.link.server import ControlServer
 from smddp_tf.run.launch import job as job_module
 from smddp_tf.run.launch.job import Job, Outcome
-from smddp_tf.run.link.server import ControlServer
 from smddp_tf.run.output.output import Output
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -20,9 +20,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 RANK = """
 import sys, time
-from smddp_tf.run.link.channel import Kind
-from smddp_tf.run.link.client import ControlClient
-from smddp_tf.run.link.ends import End
+from smddp_tf.link.channel import Kind
+from smddp_tf.link.client import ControlClient
+from smddp_tf.link.ends import End
 client = ControlClient()
 client.send(Kind.HELLO, b'[0, "here", 1]')
 for number in range(60):
@@ -59,7 +59,7 @@ def test_ranks_that_mpirun_has_left_behind_are_told_to_end(monkeypatch: pytest.M
     monkeypatch.setattr(job_module, "_LAST_OUTPUT_SECONDS", 0.4)
     begin = time.monotonic()
     outcome = run_job(
-        "import os\nfrom smddp_tf.run.link.channel import Kind\nfrom smddp_tf.run.link.client import ControlClient\n"
+        "import os\nfrom smddp_tf.link.channel import Kind\nfrom smddp_tf.link.client import ControlClient\n"
         "client = ControlClient()\n"
         "client.send(Kind.HELLO, b'[0, \"here\", 1]')\n"
         "if os.fork(): os._exit(0)\n"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from smddp_tf.link.ends import End
 from smddp_tf.run.launch.job import Outcome
 from smddp_tf.run.launch.launch import _report
-from smddp_tf.run.link.ends import End
 from smddp_tf.run.output.output import Output
 
 BYSTANDER = End(1, because="Rank 1 (host b) has ended its session")

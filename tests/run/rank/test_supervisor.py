@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from smddp_tf.run.link.ends import End
+from smddp_tf.link.ends import End
 from smddp_tf.run.rank import supervisor as rank_module
 
 

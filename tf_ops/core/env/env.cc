@@ -233,8 +233,17 @@ const std::vector<EnvVariable>& EnvVariables() {
        "Folder in which every rank records its steps and the use of its host, for smddprun --diagnose "
        "(docs/insight.md); the same one on all hosts. smddprun --monitor sets it. Empty: nothing is recorded."},
       {"SMDDP_MPI", "", "auto",
-       "Whether init() uses MPI: auto (when a launcher started the process, or MPI is initialised already), on, off.",
+       "Whether init() uses MPI: auto (when its launcher started the process, or it is initialised already), on, off.",
        /*for_developers=*/true},
+      {"SMDDP_COORDINATOR", "", "", "With SMDDP_RANK: where rank 0 is found, as host:port; the same for every rank."},
+      {"SMDDP_PORT", "", "",
+       "The port of rank 0's host at which ranks meet that no MPI has started. Empty: that of SMDDP_COORDINATOR or "
+       "TF_CONFIG, or the one after MASTER_PORT (docs/launching.md)."},
+      {"SMDDP_RANK", "", "", "This process's number in a job that no MPI has started (docs/launching.md)."},
+      {"SMDDP_SECRET", "", "",
+       "Known to the ranks of a job only: those that no MPI has started sign with it what they tell each other at the "
+       "start. Empty: whoever reaches rank 0's port while the job starts can take part."},
+      {"SMDDP_SIZE", "", "", "With SMDDP_RANK: how many ranks there are."},
       {"SMDDP_NCCL_LIBRARY", "", "",
        "The NCCL to use. Empty: the one of the nvidia-nccl wheel beside TensorFlow, else libnccl.so.2 where the "
        "dynamic linker finds it.",

@@ -20,11 +20,13 @@
 #include "fusion/plan.h"
 #include "runtime/api/session_diagnostics.h"
 #include "topology/topology.h"
+#include "transport/world.h"
 
 namespace smddp {
 
 using DoneCallback = std::function<void(const Status&)>;
 
+class MpiLibrary;
 class PooledEvent;
 
 // The engine's description of a framework tensor. `output` may equal `input` (in place).
@@ -146,6 +148,8 @@ struct StartOptions {
   bool dynamic_process_sets = false;  // as SMDDP_DYNAMIC_PROCESS_SETS
   bool has_communicator = false;      // then `communicator` points to an MPI_Comm owned by the caller
   const void* communicator = nullptr;
+  // Where the other ranks are, in a job without MPI; without addresses: MPI's world, or this process alone.
+  World world;
   // Of other software, which must be the same on all ranks: {"TensorFlow", "2.21.0"}.
   std::vector<std::pair<std::string, std::string>> versions;
   // In which the framework keeps its large tensors, where it is shared memory (transport/shm/tensor_memory.h).
@@ -183,10 +187,16 @@ Result<bool> RemoveProcessSet(int process_set);
 // The ranks of every existing set, by number.
 std::map<int, std::vector<int>> ProcessSets();
 
-// MPI_Finalize would wait for the other ranks; this process will end without it, with an exit code other than 0.
-void LeaveMpiUnfinished();
-// This process ends a moment after the others: the first process that ends determines the job's exit code.
-void EndLast();
+// --- MPI, which is loaded only where it is needed. ---
+
+// Is it, for a session with these options: does SMDDP_MPI say so, or has an MPI launcher started this process?
+// `is_initialized`: by other code of this process. An error: SMDDP_MPI is invalid.
+Result<bool> NeedsMpi(bool has_communicator, bool is_initialized);
+// Loads the library at `path` (libsmddp_mpi.so); the MPI that it belongs to is in the process. Does nothing when one is
+// loaded.
+Status LoadMpi(const std::string& path);
+// The MPI that is loaded; without one an object that says so.
+MpiLibrary& TheMpi();
 
 // --- Tensors on a GPU ---
 
@@ -203,13 +213,6 @@ struct DeviceSupport {
 };
 // Loads the libraries that are available; creates no context on any device.
 DeviceSupport FindDevices();
-
-// True when this process has initialised MPI (a run without a launcher does not).
-bool MpiInitialized();
-bool MpiThreadMultiple();
-// True where a new session may begin without the ranks that have died (mpirun --with-ft ulfm).
-bool MpiSurvivesLosses();
-const char* MpiLibraryVersion();  // "" before MPI is initialised
 
 // The error of a call without a session, or in a fork of a process that has one. "Horovod has not been initialized;
 // use hvd.init()." is Horovod's text: scripts grep for it. `was_ended`: the process has had a session.

@@ -1,17 +1,20 @@
 // The process's only session manager. Other global state is limited to facts of the process (log.cc, forked.cc,
 // mpi_life.cc, stack_dump.cc, gpu/devices.cc).
+#include <dlfcn.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <future>
 #include <mutex>
 
+#include "core/env/env.h"
 #include "core/process/forked.h"
 #include "runtime/api/session.h"
 #include "runtime/gpu/devices.h"
 #include "runtime/session/process_watchdog.h"
 #include "runtime/session/session_manager.h"
-#include "transport/mpi/mpi_life.h"
+#include "transport/mpi_library.h"
 
 namespace smddp {
 namespace {
@@ -19,6 +22,8 @@ namespace {
 std::mutex g_starting;  // one StartSession at a time
 std::mutex g_mutex;     // of g_manager; held only briefly
 PlanRegistry g_plans;   // outlives the session manager
+MpiLibrary g_no_mpi;
+std::atomic<MpiLibrary*> g_mpi{&g_no_mpi};  // or that which is loaded
 std::atomic<bool> g_was_ended{false};
 // Never destroyed: a fork must not end its copy of it.
 std::shared_ptr<SessionManager>& g_manager = *new std::shared_ptr<SessionManager>();
@@ -35,7 +40,7 @@ void EndLeaving(int exit_code, void*) {
   (void)StopSession(/*at_exit=*/true);
   if (IsFork() || !g_left.valid()) return;
   if (exit_code == 0) return g_left.wait();
-  if (g_left.wait_for(kAfterFailureSeconds) != std::future_status::ready) AbandonMpi();
+  if (g_left.wait_for(kAfterFailureSeconds) != std::future_status::ready) TheMpi().Abandon();
 }
 
 // Lives as long as the process, including its exit; made when the first session begins.
@@ -58,7 +63,10 @@ Status StartSession(const StartOptions& options) {
   WatchForks();
   std::lock_guard<std::mutex> starting(g_starting);
   if (CurrentManager() != nullptr) return Status::Ok();
-  SMDDP_ASSIGN_OR_RETURN(auto manager, SessionManager::Start(options, g_plans, TheWatchdog()));
+  const bool without = !options.world.addresses.empty();
+  SMDDP_ASSIGN_OR_RETURN(const bool with_mpi, NeedsMpi(options.has_communicator, TheMpi().is_initialized()));
+  SMDDP_ASSIGN_OR_RETURN(auto manager,
+                         SessionManager::Start(options, g_plans, TheWatchdog(), TheMpi(), with_mpi && !without));
   {
     std::lock_guard<std::mutex> lock(g_mutex);
     g_manager = std::move(manager);
@@ -78,7 +86,9 @@ Status StopSession(bool at_exit) {
   }
   if (leaving == nullptr) return Status::Ok();
   g_was_ended = true;
-  if (!at_exit || !MpiEndsAtExit()) {  // who else ends MPI, such as mpi4py, does so inside of Python's exit
+  const MpiLibrary* const mpi = g_mpi;
+  if (!at_exit || mpi == nullptr ||
+      !mpi->ends_at_exit()) {  // who else ends MPI, such as mpi4py, does so inside of Python's exit
     leaving->Stop(at_exit);
     return Status::Ok();
   }
@@ -126,11 +136,25 @@ Result<std::shared_ptr<const PooledEvent>> WorkOnDevice(const void* memory, void
 
 DeviceSupport FindDevices() { return TheDevices().Find(); }
 
-void LeaveMpiUnfinished() { AbandonMpi(); }
-void EndLast() { MpiEndLast(); }
-bool MpiInitialized() { return MpiIsInitialized(); }
-bool MpiThreadMultiple() { return MpiHasThreadMultiple(); }
-bool MpiSurvivesLosses() { return MpiGoesOnAfterLosses(); }
-const char* MpiLibraryVersion() { return MpiVersionText(); }
+// --- MPI ---
+
+Result<bool> NeedsMpi(bool has_communicator, bool is_initialized) {
+  SMDDP_ASSIGN_OR_RETURN(const Env env, ReadEnv());
+  if (has_communicator || env.mpi == "on") return true;
+  return env.mpi != "off" && (is_initialized || StartedByLauncher());
+}
+
+Status LoadMpi(const std::string& path) {
+  if (g_mpi != &g_no_mpi) return Status::Ok();
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return Status(Reason::kBadState, dlerror());
+  const auto make = reinterpret_cast<MakeMpiLibrary*>(dlsym(library, kMakeMpiLibrary));
+  MpiLibrary* const mpi = make != nullptr ? make(kMpiLibraryVersion) : nullptr;
+  if (mpi == nullptr) return Status(Reason::kBadState, path + " belongs to another version of smddp_tf.");
+  g_mpi = mpi;
+  return Status::Ok();
+}
+
+MpiLibrary& TheMpi() { return *g_mpi; }
 
 }  // namespace smddp

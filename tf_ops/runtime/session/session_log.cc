@@ -4,6 +4,7 @@
 
 #include "core/process/log.h"
 #include "core/process/version.h"
+#include "transport/mpi_library.h"
 
 namespace smddp {
 namespace {
@@ -16,8 +17,8 @@ std::string Counted(int count, const char* what) {
 
 // "Open MPI v5.0.10", from the long text that MPI returns.
 std::string MpiText() {
-  if (!MpiInitialized()) return "no MPI";
-  const std::string text = MpiLibraryVersion();
+  if (!TheMpi().is_initialized()) return "no MPI";
+  const std::string text = TheMpi().version_text();
   return text.substr(0, text.find_first_of(",\n"));
 }
 

@@ -7,7 +7,7 @@
 #include "core/process/log.h"
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/session/session_log.h"
-#include "transport/mpi/mpi_life.h"
+#include "transport/tcp/tcp_communicator.h"
 
 namespace smddp {
 namespace {
@@ -26,12 +26,6 @@ std::string Short(double seconds) {
   return text;
 }
 
-bool WantsMpi(const Env& env, const StartOptions& options) {
-  if (options.has_communicator || env.mpi == "on") return true;
-  if (env.mpi == "off") return false;
-  return MpiIsInitialized() || StartedByLauncher();
-}
-
 Status CheckAlone(const StartOptions& options) {
   for (int rank : options.ranks) {
     if (rank == 0) continue;
@@ -41,9 +35,11 @@ Status CheckAlone(const StartOptions& options) {
   return Status::Ok();
 }
 
-Exchange ExchangeOver(MpiCommunicator& mpi, const Deadline& deadline) {
+Exchange ExchangeOver(Communicator& communicator, const Deadline& deadline) {
   Exchange exchange;
-  exchange.gather = [&mpi, deadline](const std::string& mine) { return mpi.Exchange(mine, deadline); };
+  exchange.gather = [&communicator, deadline](const std::string& mine) {
+    return communicator.Exchange(mine, deadline);
+  };
   return exchange;
 }
 
@@ -56,33 +52,39 @@ Exchange ExchangeAlone() {
 }  // namespace
 
 Result<std::shared_ptr<SessionManager>> SessionManager::Start(const StartOptions& options, PlanRegistry& plans,
-                                                              ProcessWatchdog& watchdog) {
+                                                              ProcessWatchdog& watchdog, MpiLibrary& mpi,
+                                                              bool with_mpi) {
   SMDDP_ASSIGN_OR_RETURN(Env env, ReadEnv());
   env.dynamic_process_sets |= options.dynamic_process_sets;
   const TensorMemory tensors = {{options.tensor_memory, options.tensor_memory_bytes}, options.tensor_memory_file};
-  std::shared_ptr<SessionManager> manager(new SessionManager(env, tensors, plans, watchdog));
-  SMDDP_RETURN_IF_ERROR(manager->Open(options));
+  std::shared_ptr<SessionManager> manager(new SessionManager(env, tensors, plans, watchdog, mpi));
+  SMDDP_RETURN_IF_ERROR(manager->Open(options, with_mpi));
   return manager;
+}
+
+Result<std::unique_ptr<Communicator>> SessionManager::OpenCommunicator(const StartOptions& options,
+                                                                       const Deadline& deadline) const {
+  if (!options.world.addresses.empty()) return TcpCommunicator::Open(options.world);
+  return mpi_.Open(options.communicator, options.ranks, env_.heartbeat_timeout_s, deadline);
 }
 
 // The start-up with the other ranks. Where MPI survives losses, it is repeated without ranks that were lost
 // meanwhile.
 Result<std::unique_ptr<FabricParts>> SessionManager::Meet(const StartOptions& options, const Deadline& deadline) {
   while (true) {
-    SMDDP_ASSIGN_OR_RETURN(
-        mpi_, MpiCommunicator::Open(options.communicator, options.ranks, env_.heartbeat_timeout_s, deadline));
-    auto parts = Bootstrap(mpi_->rank(), env_, ExchangeOver(*mpi_, deadline), mpi_->NewTransport(), deadline,
-                           /*known_rail=*/nullptr, options.versions, tensors_);
-    SMDDP_ASSIGN_OR_RETURN(const bool complete, mpi_->Conclude(parts.status(), deadline));
+    SMDDP_ASSIGN_OR_RETURN(communicator_, OpenCommunicator(options, deadline));
+    auto parts = Bootstrap(communicator_->rank(), env_, ExchangeOver(*communicator_, deadline),
+                           communicator_->NewTransport(), deadline, /*known_rail=*/nullptr, options.versions, tensors_);
+    SMDDP_ASSIGN_OR_RETURN(const bool complete, communicator_->Conclude(parts.status(), deadline));
     if (complete) return parts;
   }
 }
 
-Status SessionManager::Open(const StartOptions& options) {
+Status SessionManager::Open(const StartOptions& options, bool with_mpi) {
   SetLog(env_.log_level, LauncherRank(), env_.log_timestamp);
   const Deadline deadline = Deadline::After(env_.start_timeout_s);
   std::unique_ptr<FabricParts> parts;
-  if (!WantsMpi(env_, options)) {
+  if (!with_mpi && options.world.addresses.empty()) {
     SMDDP_RETURN_IF_ERROR(CheckAlone(options));
     SMDDP_ASSIGN_OR_RETURN(parts, Bootstrap(0, env_, ExchangeAlone(), nullptr, deadline));
   } else {
@@ -119,7 +121,7 @@ void SessionManager::Stop(bool at_exit) {
   if (session_ != nullptr) session_->Stop(at_exit);
   watchdog_.Watch(nullptr, 0);
   watchdog_.Disarm();
-  if (at_exit && MpiIsAbandoned()) watchdog_.Arm(kExitSeconds, /*why=*/"");  // its error has been reported
+  if (at_exit && mpi_.is_abandoned()) watchdog_.Arm(kExitSeconds, /*why=*/"");  // its error has been reported
 }
 
 Status SessionManager::failure() const {
@@ -133,9 +135,8 @@ void SessionManager::OnFailure(const Status& why) {
   // The rank that raised has written its own note already.
   TellLauncher(why.reason() == Reason::kPeerLost ? EndNote::kBecauseOfLost : EndNote::kBecauseOfOther, why.message());
   // A rank that does not reach a collective does not reach MPI_Finalize either.
-  if (why.reason() == Reason::kTimedOut) AbandonMpi();
+  if (why.reason() == Reason::kTimedOut || why.reason() == Reason::kPeerLost) mpi_.Abandon();
   if (why.reason() == Reason::kPeerLost) {
-    AbandonMpi();
     if (env_.failure_grace_s > 0) {
       watchdog_.Arm(env_.failure_grace_s, "The program did not end within " + Short(env_.failure_grace_s) +
                                               " s of the loss of a rank (SMDDP_FAILURE_GRACE); it ends now.");
@@ -179,7 +180,7 @@ Status SessionManager::MayChange(bool at_start) const {
                   "Process sets may not be added or removed now. Expected: hvd.init(process_sets=\"dynamic\"), or "
                   "HOROVOD_DYNAMIC_PROCESS_SETS=1 on all ranks.");
   }
-  if (mpi_ == nullptr || MpiHasThreadMultiple()) return Status::Ok();
+  if (mpi_.has_thread_multiple()) return Status::Ok();
   return Status(Reason::kBadState,
                 "Process sets need an MPI library with MPI_THREAD_MULTIPLE, because every set has its own thread.");
 }
@@ -187,10 +188,10 @@ Status SessionManager::MayChange(bool at_start) const {
 Result<SetProposal::Entry> SessionManager::EntryOf(const ProcessSetSpec& spec) const {
   SetProposal::Entry entry{spec.ranks, spec.communicator != nullptr};
   if (!entry.own) return entry;
-  if (mpi_ == nullptr) {
+  if (communicator_ == nullptr) {
     return Status(Reason::kBadArgument, "This program runs without MPI, so it has no communicators.");
   }
-  SMDDP_ASSIGN_OR_RETURN(entry.ranks, mpi_->RanksOf(spec.communicator));
+  SMDDP_ASSIGN_OR_RETURN(entry.ranks, communicator_->RanksOf(spec.communicator));
   return entry;
 }
 
@@ -238,12 +239,14 @@ Result<SessionManager::Set> SessionManager::Make(const NewSet& wanted) {
   set.ranks = wanted.ranks;
   if (std::count(set.ranks.begin(), set.ranks.end(), rank()) == 0) return set;
   const Deadline deadline = Deadline::After(env_.start_timeout_s);
-  SMDDP_ASSIGN_OR_RETURN(set.mpi, mpi_->Subset(set.ranks, "hvd.add_process_set()", deadline));
-  Exchange exchange = ExchangeOver(*set.mpi, deadline);
+  SMDDP_ASSIGN_OR_RETURN(set.communicator,
+                         communicator_->Subset(set.ranks, wanted.number, "hvd.add_process_set()", deadline));
+  Exchange exchange = ExchangeOver(*set.communicator, deadline);
   exchange.caller = "Process set " + std::to_string(wanted.number);
   exchange.global_ranks = set.ranks;
-  SMDDP_ASSIGN_OR_RETURN(auto parts, Bootstrap(set.mpi->rank(), env_, exchange, set.mpi->NewTransport(), deadline,
-                                               &rail_, /*versions=*/{}, tensors_));
+  SMDDP_ASSIGN_OR_RETURN(auto parts,
+                         Bootstrap(set.communicator->rank(), env_, exchange, set.communicator->NewTransport(), deadline,
+                                   &rail_, /*versions=*/{}, tensors_));
   set.session = std::make_shared<EngineSession>(std::move(parts), env_, plans_);
   return set;
 }
@@ -316,7 +319,7 @@ Result<bool> SessionManager::Remove(int process_set) {
   if (leaving.session != nullptr) leaving.session->Stop();
   SMDDP_RETURN_IF_ERROR(Ask("", /*at_start=*/false).status());  // afterwards no member's engine reads any more
   if (leaving.session != nullptr) {
-    SMDDP_ASSIGN_OR_RETURN(const bool freed, leaving.mpi->Free(Deadline::After(kFreeSeconds)));
+    SMDDP_ASSIGN_OR_RETURN(const bool freed, leaving.communicator->Free(Deadline::After(kFreeSeconds)));
     if (!freed) Log(LogLevel::kDebug, "the communicator of the process set is kept: a rank does not answer");
   }
   Log(LogLevel::kDebug, "process set " + std::to_string(process_set) + " has been removed");

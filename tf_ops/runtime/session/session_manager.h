@@ -20,16 +20,17 @@
 #include "runtime/session/engine_session.h"
 #include "runtime/session/process_watchdog.h"
 #include "runtime/session/set_proposal.h"
-#include "transport/mpi/mpi_communicator.h"
+#include "transport/communicator.h"
+#include "transport/mpi_library.h"
 #include "transport/shm/tensor_memory.h"
 
 namespace smddp {
 
 class SessionManager {
  public:
-  // Both outlive it. `watchdog` is armed when a rank is lost, and watches the engine.
+  // All outlive it. `watchdog` is armed when a rank is lost, and watches the engine. `with_mpi`: the ranks are MPI's.
   static Result<std::shared_ptr<SessionManager>> Start(const StartOptions& options, PlanRegistry& plans,
-                                                       ProcessWatchdog& watchdog);
+                                                       ProcessWatchdog& watchdog, MpiLibrary& mpi, bool with_mpi);
   ~SessionManager() { Stop(); }
   // Ends all sessions. May be called twice. `at_exit`: as Engine::Stop.
   void Stop(bool at_exit = false);
@@ -46,14 +47,16 @@ class SessionManager {
  private:
   struct Set {
     std::vector<int> ranks;
-    std::unique_ptr<MpiCommunicator> mpi;  // outlives the session, whose transport makes calls with it
+    std::unique_ptr<Communicator> communicator;  // outlives the session, whose transport makes calls with it
     std::shared_ptr<EngineSession> session;
   };
 
-  SessionManager(const Env& env, const TensorMemory& tensors, PlanRegistry& plans, ProcessWatchdog& watchdog)
-      : env_(env), tensors_(tensors), plans_(plans), watchdog_(watchdog) {}
-  Status Open(const StartOptions& options);
+  SessionManager(const Env& env, const TensorMemory& tensors, PlanRegistry& plans, ProcessWatchdog& watchdog,
+                 MpiLibrary& mpi)
+      : env_(env), tensors_(tensors), plans_(plans), watchdog_(watchdog), mpi_(mpi) {}
+  Status Open(const StartOptions& options, bool with_mpi);
   Result<std::unique_ptr<FabricParts>> Meet(const StartOptions& options, const Deadline& deadline);
+  Result<std::unique_ptr<Communicator>> OpenCommunicator(const StartOptions& options, const Deadline& deadline) const;
   void OnFailure(const Status& why);
   Status MayChange(bool at_start) const;
   Result<SetProposal::Entry> EntryOf(const ProcessSetSpec& spec) const;
@@ -67,7 +70,8 @@ class SessionManager {
   const TensorMemory tensors_;
   PlanRegistry& plans_;
   ProcessWatchdog& watchdog_;
-  std::unique_ptr<MpiCommunicator> mpi_;  // null: without MPI; outlives the session
+  MpiLibrary& mpi_;
+  std::unique_ptr<Communicator> communicator_;  // null: this rank is alone; outlives the session
   std::shared_ptr<EngineSession> session_;
   RailChoice rail_;  // of the session of all ranks
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <map>
 #include <thread>
+#include <utility>
 
 #include "transport/mpi/mpi_life.h"
 #include "transport/mpi/mpi_status.h"
@@ -119,8 +120,8 @@ Result<MPI_Comm> Listed(MPI_Comm parent, const std::vector<int>& ranks, const De
 
 }  // namespace
 
-Result<std::unique_ptr<MpiCommunicator>> MpiCommunicator::Open(const void* communicator, const std::vector<int>& ranks,
-                                                               double silence_s, const Deadline& deadline) {
+Result<std::unique_ptr<Communicator>> MpiCommunicator::Open(const void* communicator, const std::vector<int>& ranks,
+                                                            double silence_s, const Deadline& deadline) {
   SMDDP_RETURN_IF_ERROR(InitializeMpi(silence_s, deadline));
   const MPI_Comm parent = communicator != nullptr ? *static_cast<const MPI_Comm*>(communicator) : MPI_COMM_WORLD;
   MPI_Comm chosen = parent;
@@ -133,7 +134,7 @@ Result<std::unique_ptr<MpiCommunicator>> MpiCommunicator::Open(const void* commu
   if (chosen != parent && !SurvivesLosses()) MPI_Comm_free(&chosen);
   SMDDP_RETURN_IF_ERROR(opened->Prepare(deadline));
   ReturnToMpi();
-  return opened;
+  return std::unique_ptr<Communicator>(std::move(opened));
 }
 
 Status MpiCommunicator::Prepare(const Deadline& deadline) {
@@ -159,12 +160,12 @@ Result<bool> MpiCommunicator::Conclude(const Status& mine, const Deadline& deadl
   return mine.ok() ? Result<bool>(true) : mine;
 }
 
-Result<std::unique_ptr<MpiCommunicator>> MpiCommunicator::Subset(const std::vector<int>& ranks, const char* what,
-                                                                 const Deadline& deadline) const {
+Result<std::unique_ptr<Communicator>> MpiCommunicator::Subset(const std::vector<int>& ranks, int, const char* what,
+                                                              const Deadline& deadline) const {
   std::unique_ptr<MpiCommunicator> subset(new MpiCommunicator());
   SMDDP_ASSIGN_OR_RETURN(subset->handle_->comm, CommunicatorOf(handle_->comm, ranks, what, deadline));
   SMDDP_RETURN_IF_ERROR(subset->Prepare(deadline));
-  return subset;
+  return std::unique_ptr<Communicator>(std::move(subset));
 }
 
 Result<std::vector<int>> MpiCommunicator::RanksOf(const void* communicator) const {

@@ -10,11 +10,11 @@ import time
 import pytest
 
 from smddp_tf.exceptions import LaunchError
-from smddp_tf.run.link import server as server_module
-from smddp_tf.run.link.channel import Kind
-from smddp_tf.run.link.client import ControlClient
-from smddp_tf.run.link.server import ControlServer, Frame
-from tests.run.link.servers import asked_for_work, environment_of, frames_until, in_thread, local_server
+from smddp_tf.link import server as server_module
+from smddp_tf.link.channel import Kind
+from smddp_tf.link.client import ControlClient
+from smddp_tf.link.server import ControlServer, Frame
+from tests.link.servers import asked_for_work, environment_of, frames_until, in_thread, local_server
 
 
 def test_a_host_without_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,7 +22,9 @@ def test_a_host_without_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(99, "Cannot assign requested address")
 
     monkeypatch.setattr(socket, "create_server", refuse)
-    with pytest.raises(LaunchError, match=r"Nothing can listen on 127\.0\.0\.1 of this host .*need IPv4"):
+    with pytest.raises(
+        LaunchError, match=r"listen on 127\.0\.0\.1, port any, .*need the address 127\.0\.0\.1"):
+    ):
         ControlServer(["127.0.0.1"])
 
 

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from smddp_tf.run.link.channel import ADDRESS, KEY, Kind
-from smddp_tf.run.link.client import ControlClient
-from smddp_tf.run.link.server import ControlServer, Frame
+from smddp_tf.link.channel import ADDRESS, KEY, Kind
+from smddp_tf.link.client import ControlClient
+from smddp_tf.link.server import ControlServer, Frame
 
 
 def local_server(**arguments: Any) -> contextlib.closing[ControlServer]:

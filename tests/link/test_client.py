@@ -12,9 +12,9 @@ from contextlib import suppress
 import pytest
 
 from smddp_tf.exceptions import LaunchError
-from smddp_tf.run.link.channel import ADDRESS, KEY, Kind
-from smddp_tf.run.link.client import ControlClient
-from tests.run.link.servers import asked_for_work, environment_of, frames_until, in_thread, local_server
+from smddp_tf.link.channel import ADDRESS, KEY, Kind
+from smddp_tf.link.client import ControlClient
+from tests.link.servers import asked_for_work, environment_of, frames_until, in_thread, local_server
 
 HEAD = struct.Struct("!B?H")
 
@@ -66,6 +66,6 @@ def test_a_rank_does_not_trust_another_launcher(at_once: bool) -> None:
 
 
 def test_a_rank_does_not_wait_long_for_a_silent_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("smddp_tf.run.link.client._CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("smddp_tf.link.client._CONNECT_SECONDS", 0.2)
     with pytest.raises(LaunchError, match=r"does not answer \(timed out\)"):
         answered_by(lambda link: time.sleep(0.5))

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from smddp_tf.run.link.channel import Channel, Forged, Kind
+from smddp_tf.link.channel import Channel, Forged, Kind
 
 HEAD = struct.Struct("!B?H")
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from smddp_tf.exceptions import LaunchError
-from smddp_tf.run.link.channel import ADDRESS, KEY, Channel, Forged, Kind
+from smddp_tf.link.channel import ADDRESS, KEY, Channel, Forged, Kind
 
 _CONNECT_SECONDS = 10.0
 _HANDSHAKES = 3
@@ -17,14 +17,18 @@ _HANDSHAKES = 3
 class ControlClient:
     """A connection to the launcher, made at once. Both sides have proved that they know the job's key.
 
+    Args:
+        environment: has the launcher's addresses and the job's key.
+        seconds: for a launcher that does not answer at once.
+
     Raises:
         LaunchError: the launcher cannot be reached, or does not prove it.
     """
 
-    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, environment: Mapping[str, str] = os.environ, seconds: float = _CONNECT_SECONDS) -> None:
         for attempt in range(_HANDSHAKES):  # with many connections at once, the launcher closes some
             time.sleep(0.1 * attempt)
-            self._link = _connect(environment[ADDRESS].split(","))
+            self._link = _connect(environment[ADDRESS].split(","), seconds)
             try:
                 self._handshake(environment[KEY])
                 return
@@ -86,15 +90,15 @@ class ControlClient:
             ) from None
 
 
-def _connect(addresses: Sequence[str]) -> socket.socket:
-    """Connects to the first of `host:port` that answers. It waits at most 10 s in total."""
+def _connect(addresses: Sequence[str], seconds: float) -> socket.socket:
+    """Connects to the first of `host:port` that answers."""
     reasons = []
-    give_up_at = time.monotonic() + _CONNECT_SECONDS
+    give_up_at = time.monotonic() + seconds
     while True:
         for address in addresses:
             host, _, port = address.rpartition(":")
             try:
-                return socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS)
+                return socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS)
             except OSError as error:
                 reasons.append(f"{address}: {error.strerror or error}")
         if time.monotonic() > give_up_at:

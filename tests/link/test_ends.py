@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from smddp_tf.run.link.ends import End, Ends
+from smddp_tf.link.ends import End, Ends
 
 BYSTANDER = End(1, because="Rank 1 (host b) has ended its session")
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from smddp_tf.exceptions import LaunchError
-from smddp_tf.run.link.channel import Channel, Forged, Kind
+from smddp_tf.link.channel import Channel, Forged, Kind
 
 _SEND_SECONDS = 120.0
 _PROOF_SECONDS = 10.0
@@ -37,6 +37,23 @@ class _Peer:
     since: float
 
 
+def listen(address: str, port: int = 0) -> socket.socket:
+    """A listening socket; at "" of all addresses, also those of IPv6.
+
+    Raises:
+        LaunchError: this host has no such address, or the port is in use.
+    """
+    try:
+        if not address and socket.has_dualstack_ipv6():
+            return socket.create_server(("", port), family=socket.AF_INET6, backlog=512, dualstack_ipv6=True)
+        return socket.create_server((address, port), backlog=512)
+    except OSError as error:
+        raise LaunchError(
+            f"Nothing can listen on {address or 'any address'}, port {port or 'any'}, of this host ({error.strerror}). "
+            "Jobs on one host need the address 127.0.0.1: ip addr add 127.0.0.1/8 dev lo."
+        ) from None
+
+
 class ControlServer:
     """Accepts the connections of the ranks and yields their messages. For one thread. It ends with `close`.
 
@@ -47,26 +64,21 @@ class ControlServer:
     Args:
         addresses: of this host, in the order in which ranks shall try them. Only 127.0.0.1: all ranks are on this host.
         ranks: how many are expected.
+        port: where to listen; 0: any that is free.
+        key: the job's; None: a new one.
 
     Raises:
-        LaunchError: this host has no such address.
+        LaunchError: this host has no such address, or the port is in use.
 
     Attributes:
         key: the job's key, which the ranks must be given.
         addresses: for the ranks, as "host:port,host:port".
     """
 
-    def __init__(self, addresses: Sequence[str], ranks: int = 1) -> None:
-        self.key = secrets.token_hex(32)
+    def __init__(self, addresses: Sequence[str], ranks: int = 1, port: int = 0, key: str | None = None) -> None:
+        self.key = secrets.token_hex(32) if key is None else key
         self._selector = selectors.DefaultSelector()
-        address = "127.0.0.1" if list(addresses) == ["127.0.0.1"] else ""
-        try:
-            self._listener = socket.create_server((address, 0), backlog=512)
-        except OSError as error:
-            raise LaunchError(
-                f"Nothing can listen on {address or 'any address'} of this host ({error.strerror}). smddprun and MPI "
-                "need IPv4, jobs on one host the address 127.0.0.1: ip addr add 127.0.0.1/8 dev lo."
-            ) from None
+        self._listener = listen("127.0.0.1" if list(addresses) == ["127.0.0.1"] else "", port)
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ, None)
         port = self._listener.getsockname()[1]
@@ -93,6 +105,16 @@ class ControlServer:
     def connected(self) -> int:
         """The number of connections to ranks."""
         return len(self._peers)
+
+    def is_connected(self, peer: int) -> bool:
+        """Whether that connection is still open."""
+        return peer in self._peers
+
+    def addresses_of(self, peer: int) -> tuple[str, str]:
+        """The IP addresses of a connection's other side, and of this one."""
+        link = self._peers[peer].link
+        other, this = (str(name[0]).removeprefix("::ffff:") for name in (link.getpeername(), link.getsockname()))
+        return other, this
 
     def listen_to(self, pipe: int, kind: int) -> None:
         """Makes `frames` also yield the data of a pipe, as frames of peer -1. An empty frame marks its end."""

@@ -1,0 +1,90 @@
+#include "transport/tcp/arrivals.h"
+
+#include <cstring>
+#include <string>
+
+namespace smddp {
+namespace {
+
+// Removes the first element of the queue there, and the queue with its last one.
+template <class Map, class Key>
+auto TakeFirst(Map* queues, const Key& key) {
+  typename Map::mapped_type::value_type first{};
+  const auto at = queues->find(key);
+  if (at == queues->end()) return first;
+  first = std::move(at->second.front());
+  at->second.pop_front();
+  if (at->second.empty()) queues->erase(at);
+  return first;
+}
+
+}  // namespace
+
+Status Arrivals::Check(const Asked& asked, size_t size) const {
+  if (asked.into.size == size) return Status::Ok();
+  return Status(Reason::kInternal, "Expected a message of " + std::to_string(asked.into.size) + " bytes from rank " +
+                                       std::to_string(asked.peer) + ", received " + std::to_string(size) + ".");
+}
+
+Status Arrivals::Ask(Ticket ticket, int peer, uint32_t tag, BufferView into) {
+  Asked& asked = asked_[ticket];
+  asked = {peer, into, false};
+  const Shared arrival = TakeFirst(&early_, Place(peer, tag));
+  if (arrival == nullptr) {
+    open_[{peer, tag}].push_back(ticket);
+    return Status::Ok();
+  }
+  SMDDP_RETURN_IF_ERROR(Check(asked, arrival->size));
+  arrival->ticket = ticket;
+  if (arrival->complete) End(arrival.get());
+  return Status::Ok();
+}
+
+Arrivals::Shared Arrivals::Keep(size_t size, BufferView* into) {
+  auto arrival = std::make_shared<Arrival>();
+  arrival->size = size;
+  arrival->kept.reset(new std::byte[size]);
+  *into = BufferView(arrival->kept.get(), size);
+  return arrival;
+}
+
+Result<Arrivals::Shared> Arrivals::Begin(int peer, uint32_t tag, size_t size, BufferView* into) {
+  const Ticket ticket = TakeFirst(&open_, Place(peer, tag));
+  if (ticket == 0) {
+    Shared arrival = Keep(size, into);
+    if (!cleared_) early_[{peer, tag}].push_back(arrival);
+    return arrival;
+  }
+  const Asked& asked = asked_[ticket];
+  SMDDP_RETURN_IF_ERROR(Check(asked, size));
+  *into = asked.into;
+  auto arrival = std::make_shared<Arrival>();
+  arrival->ticket = ticket;
+  return arrival;
+}
+
+void Arrivals::End(Arrival* arrival) {
+  arrival->complete = true;
+  const auto at = asked_.find(arrival->ticket);
+  if (at == asked_.end()) return;
+  if (arrival->kept != nullptr && arrival->size > 0) {
+    std::memcpy(at->second.into.data, arrival->kept.get(), arrival->size);
+  }
+  at->second.complete = true;
+}
+
+bool Arrivals::Take(Ticket ticket) {
+  const auto at = asked_.find(ticket);
+  if (at == asked_.end() || !at->second.complete) return false;
+  asked_.erase(at);
+  return true;
+}
+
+void Arrivals::Clear() {
+  asked_.clear();
+  open_.clear();
+  early_.clear();
+  cleared_ = true;
+}
+
+}  // namespace smddp
