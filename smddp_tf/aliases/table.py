@@ -23,8 +23,6 @@ HOROVOD: dict[str, tuple[str, ...]] = {
         "smddp_tf.exceptions",
         "smddp_tf.compat.horovod.internals",
     ),
-    "horovod.data": ("smddp_tf.data",),
-    "horovod.data.data_loader_base": ("smddp_tf.data.loaders",),
     "horovod.keras": ("smddp_tf.compat.horovod.keras", "smddp_tf.keras"),
     "horovod.keras.callbacks": ("smddp_tf.compat.horovod.keras.callbacks",),
     "horovod.keras.elastic": ("smddp_tf.keras.elastic",),
@@ -38,9 +36,6 @@ HOROVOD: dict[str, tuple[str, ...]] = {
     "horovod.runner.util.threads": ("smddp_tf.compat.horovod.runner_util",),
     "horovod.tensorflow": ("smddp_tf",),
     "horovod.tensorflow.compression": ("smddp_tf.compression",),
-    "horovod.tensorflow.data": ("smddp_tf.data.compute_service",),
-    "horovod.tensorflow.data.compute_service": ("smddp_tf.data.compute_service",),
-    "horovod.tensorflow.data.compute_worker": ("smddp_tf.data.compute_worker",),
     "horovod.tensorflow.elastic": ("smddp_tf.elastic",),
     "horovod.tensorflow.functions": ("smddp_tf.collectives.functions", "smddp_tf"),
     "horovod.tensorflow.gradient_aggregation": ("smddp_tf.compat.horovod.internals",),
@@ -70,11 +65,13 @@ MOVED: dict[str, tuple[str, ...]] = {
     "smddp_tf.tf1.session_hooks": ("smddp_tf.compat.tf1.session_hooks",),
 }
 
-# Parts of Horovod for other frameworks, and what to use instead.
+# Parts of Horovod that are not here, and what to use instead.
 HOROVOD_ABSENT: dict[str, str] = {
+    "horovod.data": "a tf.data pipeline prefetches by itself",
     "horovod.mxnet": "smddp_tf trains with TensorFlow and Keras only",
     "horovod.ray": "start the processes with `smddprun` or mpirun instead",
     "horovod.spark": "start the processes with `smddprun` or mpirun instead",
+    "horovod.tensorflow.data": "start tf.data's own servers (tf.data.experimental.service) instead",
     "horovod.torch": "smddp_tf trains with TensorFlow and Keras only",
 }
 

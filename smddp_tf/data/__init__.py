@@ -1,10 +1,9 @@
 """Data for many ranks: every rank its part, and the same number of steps for all."""
 
 from smddp_tf.data.epochs import set_epoch
-from smddp_tf.data.loaders import AsyncDataLoaderMixin, BaseDataLoader
 from smddp_tf.data.sharding import shard
 
-__all__ = ["AsyncDataLoaderMixin", "BaseDataLoader", "set_epoch", "shard"]
+__all__ = ["set_epoch", "shard"]
 
 
 def __dir__() -> list[str]:

@@ -7,17 +7,13 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from smddp_tf.exceptions import LaunchError
+from smddp_tf.rendezvous.starters import TRAINING_TASKS, slurm_step
 
 # PMIx gives the rank only; Slurm's own variables complete it. In the order in which they are believed.
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID")
 _SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PALS_SIZE")
 _LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID")
 _LOCAL_SIZE = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE")
-_TRAINING_TASKS = ("chief", "master", "worker")  # of TF_CONFIG
-
-# Step numbers from here on are Slurm's own: the batch script, the interactive shell of salloc.
-_FIRST_SPECIAL_STEP = 0xFFFFFFF0
 
 
 class Placement(NamedTuple):
@@ -30,25 +26,16 @@ class Placement(NamedTuple):
 
 
 def find_placement(environment: Mapping[str, str]) -> Placement | None:
-    """This process's placement by a launcher; None without a launcher.
-
-    Raises:
-        LaunchError: `srun` started several tasks without PMI or PMIx, so that each would be a job of its own.
-    """
+    """This process's placement by a launcher; None without a launcher."""
     rank = _first(environment, _RANK)
-    in_step = _in_rank_step(environment)
-    if rank is not None:
-        size = _first(environment, (*_SIZE, "SLURM_STEP_NUM_TASKS") if in_step else _SIZE)
-        local_rank = _first(environment, (*_LOCAL_RANK, "SLURM_LOCALID") if in_step else _LOCAL_RANK)
-        return Placement(rank, size, local_rank, _first(environment, _LOCAL_SIZE))
-    tasks = _first(environment, ("SLURM_STEP_NUM_TASKS",)) if in_step else None
-    if tasks is not None and tasks > 1:
-        raise LaunchError(
-            f"srun started {tasks} tasks without PMI or PMIx, so they cannot find each other: each would be a "
-            "job of one rank. Use `srun --mpi=pmix` (or --mpi=pmi2 where smddp_tf was built for MPICH); `srun "
-            "--mpi=list` shows what this Slurm has."
-        )
-    return None
+    in_step = slurm_step(environment) is not None
+    if rank is None and in_step and (_first(environment, ("SLURM_STEP_NUM_TASKS",)) or 1) > 1:
+        rank = _first(environment, ("SLURM_PROCID",))
+    if rank is None:
+        return None
+    size = _first(environment, (*_SIZE, "SLURM_STEP_NUM_TASKS") if in_step else _SIZE)
+    local_rank = _first(environment, (*_LOCAL_RANK, "SLURM_LOCALID") if in_step else _LOCAL_RANK)
+    return Placement(rank, size, local_rank, _first(environment, _LOCAL_SIZE))
 
 
 def why_apart(environment: Mapping[str, str], size: int) -> str:
@@ -58,10 +45,7 @@ def why_apart(environment: Mapping[str, str], size: int) -> str:
     """
     if environment.get("SMDDP_MPI") == "off":
         return ""
-    try:
-        placement = find_placement(environment)
-    except LaunchError as error:
-        return str(error) if size == 1 else ""
+    placement = find_placement(environment)
     started = max(placement.size or 0, placement.rank + 1) if placement else 1
     if size == 1 and started > 1:
         return (
@@ -88,13 +72,7 @@ def _of_other_launchers(environment: Mapping[str, str]) -> Iterator[tuple[str, i
             yield f"{name}={size}", size
     with contextlib.suppress(ValueError, TypeError, AttributeError):  # TensorFlow says what is wrong with it
         cluster = json.loads(environment.get("TF_CONFIG", "{}")).get("cluster", {})
-        yield f"TF_CONFIG={environment.get('TF_CONFIG')}", sum(len(cluster.get(kind, ())) for kind in _TRAINING_TASKS)
-
-
-def _in_rank_step(environment: Mapping[str, str]) -> bool:
-    """True in a process that `srun` started, which is not the batch script or the shell of `salloc`."""
-    step = environment.get("SLURM_STEP_ID", environment.get("SLURM_STEPID", ""))
-    return step.isdigit() and int(step) < _FIRST_SPECIAL_STEP
+        yield f"TF_CONFIG={environment.get('TF_CONFIG')}", sum(len(cluster.get(kind, ())) for kind in TRAINING_TASKS)
 
 
 def _first(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:

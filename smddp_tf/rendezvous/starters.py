@@ -19,7 +19,7 @@ VARIABLES = (
 )  # fmt: skip
 _KERAS_PORT = 29600  # for job addresses without a port
 _SLURM_PORTS = (20000, 20000)  # the first, and how many: a job's is chosen by its number
-_TRAINING_TASKS = ("chief", "master", "worker")  # of TF_CONFIG, in the order of ranks
+TRAINING_TASKS = ("chief", "master", "worker")  # of TF_CONFIG, in the order of ranks
 _FIRST_SPECIAL_STEP = 0xFFFFFFF0  # step numbers from here on are Slurm's own: the batch script, the shell of salloc
 
 
@@ -83,12 +83,17 @@ def _all(environment: Mapping[str, str]) -> Iterator[Start]:
             _number(environment, "KERAS_DISTRIBUTION_NUM_PROCESSES"),
             _number(environment, "KERAS_DISTRIBUTION_PROCESS_ID"),
         )
-    step = environment.get("SLURM_STEP_ID", environment.get("SLURM_STEPID", ""))
-    if step.isdigit() and int(step) < _FIRST_SPECIAL_STEP and "SLURM_STEP_NUM_TASKS" in environment:
+    if (step := slurm_step(environment)) is not None and "SLURM_STEP_NUM_TASKS" in environment:
         nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
         first, count = _SLURM_PORTS
-        port = first + (_number(environment, "SLURM_JOB_ID") * 7 + int(step)) % count
+        port = first + (_number(environment, "SLURM_JOB_ID") * 7 + step) % count
         yield _start(environment, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", first_node(nodes), port)
+
+
+def slurm_step(environment: Mapping[str, str]) -> int | None:
+    """The number of the step whose task `srun` started this process as; None in the script of `sbatch`, for example."""
+    step = environment.get("SLURM_STEP_ID", environment.get("SLURM_STEPID", ""))
+    return int(step) if step.isdigit() and int(step) < _FIRST_SPECIAL_STEP else None
 
 
 def of_keras(job_addresses: str, num_processes: int, process_id: int) -> Start:
@@ -121,11 +126,11 @@ def _of_tf_config(text: str) -> Start | None:
         config = json.loads(text)
         cluster: dict[str, Any] = config.get("cluster", {})
         kind, index = config.get("task", {}).get("type", ""), int(config.get("task", {}).get("index", 0))
-        before = _TRAINING_TASKS[: _TRAINING_TASKS.index(kind)] if kind in _TRAINING_TASKS else ()
-        addresses = [str(address) for name in _TRAINING_TASKS for address in cluster.get(name, ())]
+        before = TRAINING_TASKS[: TRAINING_TASKS.index(kind)] if kind in TRAINING_TASKS else ()
+        addresses = [str(address) for name in TRAINING_TASKS for address in cluster.get(name, ())]
     except (ValueError, TypeError, AttributeError) as error:
         raise LaunchError(f"TF_CONFIG cannot be read ({error}). Expected JSON with `cluster` and `task`.") from None
-    if len(addresses) < 2 or kind not in _TRAINING_TASKS:
+    if len(addresses) < 2 or kind not in TRAINING_TASKS:
         return None
     rank = sum(len(cluster.get(name, ())) for name in before) + index
     host, port = _host_and_port(addresses[0], "TF_CONFIG")

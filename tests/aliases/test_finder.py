@@ -102,8 +102,8 @@ def test_scripts_and_their_children(tmp_path: Path, another_horovod: Path) -> No
             assert (facts["argv"], facts["site"]) == (argv, times)
     module = python("-m", "smddp_tf.aliases", "horovod", "-m", "script", PROBE, path=(tmp_path, *path))
     assert len(module.splitlines()) == 2
-    worker = python("-m", "horovod.tensorflow.data.compute_worker", "--help", **aliases.environment("horovod", base))
-    assert "--dispatcher-side" in worker
+    launcher = python("-m", "horovod.runner.launch", "--help", **aliases.environment("horovod", base))
+    assert "--num-proc" in launcher
 
 
 def test_environment_adds_up() -> None:

@@ -10,9 +10,11 @@
 #include "core/env/env.h"
 #include "core/process/forked.h"
 #include "core/process/log.h"
+#include "transport/mpi/mpi_communicator.h"
 #include "transport/mpi/mpi_status.h"
 #include "transport/mpi/survival.h"
 #include "transport/mpi/waiting.h"
+#include "transport/mpi_library.h"
 
 namespace smddp {
 namespace {
@@ -20,6 +22,12 @@ namespace {
 constexpr useconds_t kEndLastMicroseconds = 1000 * 1000;
 
 std::atomic<bool> g_abandoned{false}, g_end_last{false}, g_ends_at_exit{false};
+
+bool IsInitialized() {
+  int initialized = 0;
+  MPI_Initialized(&initialized);
+  return initialized != 0;
+}
 
 // Finalises MPI when the process ends, if this library initialised it and it is not finalised yet. Not where MPI
 // survives losses: MPI_Finalize (Open MPI 5.0.11) then often waits for ever for dead ranks or for its own detector.
@@ -57,7 +65,7 @@ Status CheckLayer() {
 }  // namespace
 
 Status InitializeMpi(double silence_s, const Deadline& deadline) {
-  if (MpiIsInitialized()) return CheckThreadLevel();
+  if (IsInitialized()) return CheckThreadLevel();
   const StartWatchdog watchdog(deadline, "MPI_Init");
   // Open MPI's protocol for large messages over TCP uses links in one direction at a time (docs/decisions/0003);
   // plain sends do not.
@@ -95,31 +103,36 @@ void AbandonMpi() { g_abandoned = true; }
 
 void ReturnToMpi() { g_abandoned = false; }
 
-bool MpiEndsAtExit() { return g_ends_at_exit; }
+namespace {
 
-bool MpiIsAbandoned() { return g_abandoned; }
+class Mpi : public MpiLibrary {
+  Result<std::unique_ptr<Communicator>> Open(const void* communicator, const std::vector<int>& ranks, double silence_s,
+                                             const Deadline& deadline) override {
+    return MpiCommunicator::Open(communicator, ranks, silence_s, deadline);
+  }
+  void Abandon() override { AbandonMpi(); }
+  bool is_abandoned() const override { return g_abandoned; }
+  bool ends_at_exit() const override { return g_ends_at_exit; }
+  void EndLast() override { g_end_last = true; }
+  bool is_initialized() const override { return IsInitialized(); }
+  bool has_thread_multiple() const override {
+    int level = MPI_THREAD_SINGLE;
+    if (IsInitialized()) MPI_Query_thread(&level);
+    return level == MPI_THREAD_MULTIPLE;
+  }
+  bool survives_losses() const override { return SurvivesLosses(); }
+  const char* version_text() const override {
+    static char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+    int length = 0;
+    if (IsInitialized() && text[0] == '\0') MPI_Get_library_version(text, &length);
+    return text;
+  }
+};
 
-bool MpiIsInitialized() {
-  int initialized = 0;
-  MPI_Initialized(&initialized);
-  return initialized != 0;
-}
-
-bool MpiGoesOnAfterLosses() { return SurvivesLosses(); }
-
-void MpiEndLast() { g_end_last = true; }
-
-bool MpiHasThreadMultiple() {
-  int level = MPI_THREAD_SINGLE;
-  if (MpiIsInitialized()) MPI_Query_thread(&level);
-  return level == MPI_THREAD_MULTIPLE;
-}
-
-const char* MpiVersionText() {
-  static char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
-  int length = 0;
-  if (MpiIsInitialized() && text[0] == '\0') MPI_Get_library_version(text, &length);
-  return text;
-}
-
+}  // namespace
 }  // namespace smddp
+
+extern "C" __attribute__((visibility("default"))) smddp::MpiLibrary* smddp_make_mpi_library(int version) {
+  static smddp::Mpi* const library = new smddp::Mpi();
+  return version == smddp::kMpiLibraryVersion ? library : nullptr;
+}

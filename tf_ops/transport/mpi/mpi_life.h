@@ -10,19 +10,8 @@ namespace smddp {
 // without a sign of life a rank counts as dead, where MPI survives losses (survival.h); 0: never.
 Status InitializeMpi(double silence_s, const Deadline& deadline);
 
-// A rank is lost or ends on its own, so MPI_Finalize would not return: the process ends without it, with an exit code
-// other than 0.
+// As MpiLibrary::Abandon.
 void AbandonMpi();
 void ReturnToMpi();  // undoes it when a new session has begun
-bool MpiIsAbandoned();
-bool MpiEndsAtExit();  // with the process, because this library has initialised it
-
-bool MpiIsInitialized();
-// This process ends a moment after the others have finalised MPI: the first process that ends determines the job's
-// exit code.
-void MpiEndLast();
-bool MpiHasThreadMultiple();
-bool MpiGoesOnAfterLosses();
-const char* MpiVersionText();
 
 }  // namespace smddp
