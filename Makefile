@@ -94,11 +94,11 @@ wheel:  ## Build the wheel that is installed without a compiler, for all TensorF
 wheel-matrix:  ## Install it beside every TensorFlow and run it (10 minutes; ARGS="2.16 mpich", ARGS=--update-docs)
 	@$(PYTHON) tools/wheel_matrix.py $(ARGS)
 
-# Three at a time, the longest first; the output of a part is printed when the part ends. Ranks leave cores idle where they
+# Two at a time, the longest first; the output of a part is printed when the part ends. Ranks leave cores idle where they
 # wait for each other, for deadlines and for a start: the parts that keep one core busy come last and fill these.
 TEST_PARTS := test-suites-keras test-jobs test-suites test-waits test-engine $(GPU_TESTED) test-one-process
 test: build  ## All tests, in the quick form (less than half an hour on 2 cores); those of GPUs when the native sources changed
-	@$(if $(ARGS),$(PYTEST) $(ARGS),$(MAKE) -s -j3 --output-sync $(TEST_PARTS))
+	@$(if $(ARGS),$(PYTEST) $(ARGS),$(MAKE) -s -j2 --output-sync $(TEST_PARTS))
 
 # So that no others are imported to be left out.
 LAUNCHING = $(shell $(BIN)/python -m tests.support.marks launches)

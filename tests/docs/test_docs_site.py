@@ -38,13 +38,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def public_names(module: str) -> list[str]:
     """Those of `__all__`, without importing the module: a list, to which those of other modules may be added."""
     source = ROOT / module / "__init__.py" if (ROOT / module).is_dir() else ROOT / f"{module}.py"
-    names = []
+    names, places = [], {}
     for node in ast.parse(source.read_text(encoding="utf-8")).body:
         target = getattr(node, "target", None) or next(iter(getattr(node, "targets", [])), None)
-        if isinstance(node, ast.Assign) and getattr(target, "id", "") == "__all__":
+        if isinstance(node, ast.ImportFrom) and node.module:
+            places.update({each.asname or each.name: f"{node.module}.{each.name}" for each in node.names})
+        elif isinstance(node, ast.Assign) and getattr(target, "id", "") == "__all__":
             names += ast.literal_eval(node.value)
         elif isinstance(node, ast.AugAssign) and getattr(target, "id", "") == "__all__":
-            names += public_names(f"smddp_tf/{node.value.value.id}")
+            names += public_names(places[node.value.value.id].replace(".", "/"))
     assert names, f"{module} has no __all__"
     return names
 
