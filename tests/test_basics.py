@@ -41,8 +41,9 @@ def test_a_second_init_does_nothing(hvd):
 
 def test_probes(hvd):
     assert hvd.mpi_built() is True
-    assert hvd.mpi_enabled() is True  # the tests run under mpirun
-    assert isinstance(hvd.mpi_threads_supported(), bool)
+    if os.environ.get("SMDDP_MPI") != "off":  # else MPI is there only where another test has used it
+        assert hvd.mpi_enabled() is True  # the tests run under mpirun
+        assert isinstance(hvd.mpi_threads_supported(), bool)
     assert type(hvd.nccl_built()) is int
     assert isinstance(hvd.cuda_built(), bool)
     for absent in ("gloo_enabled", "gloo_built", "ddl_built", "ccl_built", "rocm_built"):
@@ -122,6 +123,8 @@ def test_init_with_a_communicator_of_mpi4py(restartable, mpi):
 def test_init_with_part_of_the_ranks(restartable, mpi):
     """Two disjoint sessions at the same time: even and odd ranks."""
     hvd = restartable
+    if os.environ.get("SMDDP_MPI") == "off":
+        pytest.skip("the ranks meet over TCP, all of them")
     hvd.shutdown()
     mine = [rank for rank in range(mpi.Get_size()) if rank % 2 == mpi.Get_rank() % 2]
     hvd.init(comm=mine)

@@ -5,6 +5,9 @@ for ranks that come and go (where the nodes differ in size, the ranks' shares do
 not launched does. The arithmetic of ranks and nodes itself is tested by files marked `native`, on up to eight ranks.
 With SMDDP_TEST_FULL everything is run everywhere, and also on three ranks of one node.
 
+The library's ranks meet and send by MPI, except on three ranks of two nodes: there they do it over TCP. With
+SMDDP_TEST_FULL each arrangement of several ranks is run over both.
+
 On two ranks there are two jobs, which `make test` runs beside each other: ranks that wait leave cores idle.
 """
 
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -32,28 +36,46 @@ NAMES = {
     **({"3": "3 ranks"} if FULL else {}),
 }
 
-# On two ranks the tests of Keras take three quarters of the time: they are a job of their own.
 KERAS = TESTS / "keras"
-JOBS = {name: (key, None) for key, name in NAMES.items() if key != "2"}
-JOBS |= {"2 ranks, tests of Keras": ("2", True), "2 ranks, other tests": ("2", False)}
+
+
+class Job(NamedTuple):
+    """A run of pytest under mpirun; `of_keras`: only the tests of Keras, or only the others."""
+
+    arrangement: str
+    tcp: bool = False
+    of_keras: bool | None = None
+
+
+# On two ranks the tests of Keras take three quarters of the time: they are a job of their own.
+JOBS = {name: Job(key, tcp=key == "2+1") for key, name in NAMES.items() if key != "2"}
+JOBS |= {"2 ranks, tests of Keras": Job("2", of_keras=True), "2 ranks, other tests": Job("2", of_keras=False)}
+if FULL:
+    JOBS |= {
+        f"{name}, by {'MPI' if key == '2+1' else 'TCP'}": Job(key, tcp=key != "2+1")
+        for key, name in NAMES.items()
+        if key != "1"
+    }
 
 
 @pytest.mark.parametrize(
-    ("arrangement", "of_keras"),
-    [pytest.param(*job, id=name, marks=[pytest.mark.one_process] * (job[0] == "1")) for name, job in JOBS.items()],
+    "job",
+    [
+        pytest.param(job, id=name, marks=[pytest.mark.one_process] * (job.arrangement == "1"))
+        for name, job in JOBS.items()
+    ],
 )
-def test_rank_suite(
-    arrangement: str, of_keras: bool | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ranks, nodes = ARRANGEMENTS[arrangement]
-    files = files_with("ranks", None if FULL else arrangement)
-    if of_keras is not None:
-        files = [file for file in files if (KERAS in file.parents) == of_keras]
+def test_rank_suite(job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ranks, nodes = ARRANGEMENTS[job.arrangement]
+    files = files_with("ranks", None if FULL else job.arrangement)
+    if job.of_keras is not None:
+        files = [file for file in files if (KERAS in file.parents) == job.of_keras]
     names = [str(file.relative_to(ROOT)) for file in files]
     arguments = ["-m", "pytest", *names, "-p", "tests.mpi_plugin"]
     arguments += ["-p", "no:cacheprovider", "-q", "--color=no", f"--durations={SLOWEST}", "--rank-logs", str(tmp_path)]
     if nodes is not None:
         arguments += ["--pretend-nodes", nodes]
+    arguments += ["--tcp"] * job.tcp
     finished = launch(arguments, ranks, TIMEOUT_SECONDS)
     _check(finished, tmp_path)
     passed = re.search(r"(\d+) passed", finished.output)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests import native_programs
 
-TARGETS = ("messages", "device_infos", "coordinator", "start", "node", "engine")
+TARGETS = ("messages", "device_infos", "coordinator", "start", "node", "engine", "tcp")
 CORPUS = Path(__file__).resolve().parent / "corpus"
 FLAGS = "-fsanitize=fuzzer-no-link -fno-sanitize=function,vptr -Wno-pass-failed"
 

@@ -9,6 +9,7 @@
 #include "runtime/control/messages.h"
 #include "runtime/health/stall_report.h"
 #include "runtime/session/set_proposal.h"
+#include "transport/tcp/connection.h"
 #include "transport/transport.h"
 
 namespace {
@@ -248,6 +249,29 @@ void Write(const std::string& folder, const std::string& name, const std::string
   std::ofstream(folder + "/" + name, std::ios::binary) << bytes;
 }
 
+// As fuzz_tcp.cc takes them: the length of its receives, frames.
+void WriteConnections(const std::string& folder) {
+  const auto frame = [](uint32_t tag, size_t length, const std::string& body) {
+    smddp::WireWriter writer;
+    writer.Put(tag);
+    writer.Put(static_cast<uint32_t>(length));
+    return writer.Take() + body;
+  };
+  constexpr char kLength = 9;  // and by its remainders: after a handshake, to receives of operation 0
+  const std::string body(kLength, 'x'), data = frame(smddp::PackTag({0, 0, 0}), body.size(), body);
+  const std::string early = frame(smddp::PackTag({7, 0, 0}), body.size(), body);
+  const std::string control = frame(smddp::kControlTag, body.size(), body), bye = frame(smddp::kByeTag, 0, "");
+  const std::string begin(1, kLength);
+  Write(folder, "all", begin + data + control + early + data + bye);
+  Write(folder, "after-the-end", begin + bye + data + control);
+  Write(folder, "cut", begin + data + data.substr(0, 12));
+  Write(folder, "another-length", begin + frame(smddp::PackTag({0, 0, 0}), 1, "x"));
+  Write(folder, "too-long", begin + frame(smddp::PackTag({0, 0, 0}), smddp::kMaxDataBytes + 1, body));
+  Write(folder, "too-long-control", begin + frame(smddp::kControlTag, smddp::kMaxControlBytes + 1, body));
+  Write(folder, "bye-with-a-body", begin + frame(smddp::kByeTag, body.size(), body));
+  Write(folder, "without-a-key", std::string(1, '\0') + std::string(64, 'x'));
+}
+
 }  // namespace
 
 int main(int, char** arguments) {
@@ -308,6 +332,7 @@ int main(int, char** arguments) {
   then("e", std::string(7, '\0') + '\x30');
   then("b", "short");
   then("c", "short");
+  WriteConnections(corpus + "/tcp");
   std::string notes;
   for (int i = 0; i < 200; ++i) notes += static_cast<char>(i * 37);
   Write(corpus + "/node", "notes", notes);

@@ -1,12 +1,16 @@
 #include "inproc/cluster.h"
 
 #include <cstdlib>
+#include <numeric>
 #include <thread>
 
 #include "inproc/hub.h"
+#include "inproc/worlds.h"
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/session/engine_session.h"
 #include "transport/shm/segment.h"
+#include "transport/tcp/network.h"
+#include "transport/tcp/tcp_transport.h"
 
 namespace smddp {
 namespace {
@@ -51,6 +55,12 @@ class Cluster : public InprocCluster {
       memory_->push_back(std::move(segment));
       topologies.push_back(std::move(topology));
     }
+    if (options.tcp) {
+      for (const World& world : WorldsOf(static_cast<int>(topologies.size()))) {
+        SMDDP_ASSIGN_OR_RETURN(auto network, TcpNetwork::Start(world));
+        networks_.push_back(std::move(network));
+      }
+    }
     for (Topology& topology : topologies) Add(std::move(topology), env, rail, options.shared_tensors || around_shared);
     return Status::Ok();
   }
@@ -63,14 +73,21 @@ class Cluster : public InprocCluster {
     const BufferView everything(nullptr, SIZE_MAX / 2);
     std::vector<BufferView> tensors(shared_tensors ? segments.size() : 0, everything);
     auto parts = std::make_unique<FabricParts>(std::move(topology), env, rail, std::move(segments), memory_,
-                                               std::make_unique<InprocTransport>(hub_, rank), /*lives=*/nullptr,
-                                               std::move(tensors));
+                                               NewTransport(rank), /*lives=*/nullptr, std::move(tensors));
     hub_.SetDoorbell(rank, &parts->node().doorbell());
     sessions_.push_back(std::make_unique<EngineSession>(std::move(parts), env, plans_));
   }
 
+  std::unique_ptr<Transport> NewTransport(int rank) {
+    if (networks_.empty()) return std::make_unique<InprocTransport>(hub_, rank);
+    std::vector<int> all(networks_.size());
+    std::iota(all.begin(), all.end(), 0);
+    return std::make_unique<TcpTransport>(networks_[rank], /*context=*/1, std::move(all));
+  }
+
   PlanRegistry plans_;
   InprocHub hub_;
+  std::vector<std::shared_ptr<TcpNetwork>> networks_;  // by rank; none where ranks do not talk over TCP
   std::shared_ptr<std::vector<Segment>> memory_ = std::make_shared<std::vector<Segment>>();
   std::vector<std::unique_ptr<EngineSession>> sessions_;
 };

@@ -1,5 +1,6 @@
 // A whole job inside one process, for tests: every rank is a session with an engine thread of its own; ranks of equal
-// host share memory, the others talk through a table of mailboxes. Everything above the transports is the real thing.
+// host share memory, the others talk through a table of mailboxes or over TCP. Everything above the transports is the
+// real thing.
 #pragma once
 
 #include <memory>
@@ -29,6 +30,7 @@ struct ClusterOptions {
   std::string gradient_order = "observed";
   std::string rail_algorithm = "auto";
   std::string gpu_stage = "auto";
+  bool tcp = false;             // ranks of different hosts send by TCP, over the loopback interface
   bool shared_tensors = false;  // all memory of the process counts as that of every rank's tensors
 };
 

@@ -22,9 +22,7 @@ def test_a_host_without_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(99, "Cannot assign requested address")
 
     monkeypatch.setattr(socket, "create_server", refuse)
-    with pytest.raises(
-        LaunchError, match=r"listen on 127\.0\.0\.1, port any, .*need the address 127\.0\.0\.1"):
-    ):
+    with pytest.raises(LaunchError, match=r"listen on 127\.0\.0\.1, port any, .*need the address 127\.0\.0\.1"):
         ControlServer(["127.0.0.1"])
 
 

@@ -148,6 +148,7 @@ Script DrawScript(uint64_t seed) {
   for (int number = 0; number < rounds; ++number) script.rounds.push_back(DrawRound(random, script, number));
   script.ending = Pick<Ending>(random, {Ending::kAllDone, Ending::kAllDone, Ending::kOneLeaves, Ending::kAllStop});
   script.threads = 1 + Draw(random, 3);
+  options.tcp = seed % 3 == 0;
   // Where ranks end early, they free memory that others may read then, as no real arena does.
   options.shared_tensors = script.ending == Ending::kAllDone && seed % 2 == 0;
   script.observed = Draw(random, 2) == 0;
