@@ -99,33 +99,6 @@ TEST_CASE("tcp: a peer that ends in order is no loss, one that vanishes is") {
   }
 }
 
-TEST_CASE("tcp: nobody without the key is heard") {
-  TcpRanks world(2);
-  const Socket stranger = Value(Socket::Connect(world.networks[1]->address(1)));
-  Bits128 challenge = {};
-  const Deadline deadline = Deadline::After(5);
-  while (recv(stranger.file(), &challenge, sizeof(challenge), 0) != sizeof(challenge)) REQUIRE_FALSE(deadline.passed());
-  const Claim claim = Value(MakeClaim({9, 9}, challenge, {1, 0, 1, 1}));
-  CHECK(send(stranger.file(), &claim, sizeof(claim), MSG_NOSIGNAL) == sizeof(claim));
-  char byte = 0;
-  ssize_t came = -1;
-  while (came < 0 && !deadline.passed()) came = recv(stranger.file(), &byte, 1, 0);
-  CHECK(came == 0);  // closed without a word
-  CHECK(world.networks[1]->Take(1).empty());
-}
-
-TEST_CASE("tcp: a rank does not speak to a process without the key") {
-  std::vector<World> worlds = WorldsOf(2);
-  worlds[1].key[0] ^= 1;
-  const auto here = Value(TcpNetwork::Start(worlds[0])), other = Value(TcpNetwork::Start(worlds[1]));
-  TcpTransport transport(here, 1, {0, 1});
-  CHECK(transport.Post(1, "secret").ok());
-  Status status;
-  const Deadline deadline = Deadline::After(5);
-  while (status.ok() && !deadline.passed()) status = transport.Progress().status();
-  CHECK(status.reason() == Reason::kPeerLost);  // the other side has closed the connection
-}
-
 TEST_CASE("tcp: after Abort no memory of callers is used, and control messages still leave") {
   TcpRanks world(2);
   TcpTransport &a = *world.ranks[0], &b = *world.ranks[1];
