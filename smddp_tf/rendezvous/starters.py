@@ -11,11 +11,12 @@ from typing import Any
 from smddp_tf.exceptions import LaunchError
 
 RANK, SIZE, COORDINATOR, PORT = "SMDDP_RANK", "SMDDP_SIZE", "SMDDP_COORDINATOR", "SMDDP_PORT"
+# Of the arguments of `keras.distribution.initialize`, in their order. Of the addresses the first one counts.
+KERAS = tuple(f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID"))
 # Of all launchers below: what a job that is started from inside another must not inherit.
 VARIABLES = (
     RANK, SIZE, COORDINATOR, "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG",
-    "KERAS_DISTRIBUTION_JOB_ADDRESSES", "KERAS_DISTRIBUTION_NUM_PROCESSES", "KERAS_DISTRIBUTION_PROCESS_ID",
-    "SLURM_STEP_NUM_TASKS",
+    "SLURM_STEP_NUM_TASKS", *KERAS,
 )  # fmt: skip
 _KERAS_PORT = 29600  # for job addresses without a port
 _SLURM_PORTS = (20000, 20000)  # the first, and how many: a job's is chosen by its number
@@ -77,12 +78,8 @@ def _all(environment: Mapping[str, str]) -> Iterator[Start]:
         yield _start(environment, "RANK", "WORLD_SIZE", host, _number(environment, "MASTER_PORT") + 1)
     if "TF_CONFIG" in environment and (start := _of_tf_config(environment["TF_CONFIG"])):
         yield start
-    if addresses := environment.get("KERAS_DISTRIBUTION_JOB_ADDRESSES"):
-        yield of_keras(
-            addresses,
-            _number(environment, "KERAS_DISTRIBUTION_NUM_PROCESSES"),
-            _number(environment, "KERAS_DISTRIBUTION_PROCESS_ID"),
-        )
+    if environment.get(KERAS[0]):
+        yield _of_keras(environment)
     if (step := slurm_step(environment)) is not None and "SLURM_STEP_NUM_TASKS" in environment:
         nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
         first, count = _SLURM_PORTS
@@ -96,28 +93,18 @@ def slurm_step(environment: Mapping[str, str]) -> int | None:
     return int(step) if step.isdigit() and int(step) < _FIRST_SPECIAL_STEP else None
 
 
-def of_keras(job_addresses: str, num_processes: int, process_id: int) -> Start:
-    """The arguments of `keras.distribution.initialize`.
-
-    Args:
-        job_addresses: "host:port,host:port", or that of the first process only; the port may be left out.
-        num_processes: int, of the job.
-        process_id: int, this process's number.
-
-    Raises:
-        LaunchError: the address has no valid port.
-    """
-    first = job_addresses.split(",")[0].strip()
-    has_port = ":" in first.rpartition("]")[2]
-    host, port = _host_and_port(first if has_port else f"{first}:{_KERAS_PORT}", "job_addresses")
-    source = "KERAS_DISTRIBUTION_NUM_PROCESSES and KERAS_DISTRIBUTION_PROCESS_ID"
-    return _checked(Start(process_id, num_processes, host, port, source))
-
-
 def first_node(text: str) -> str:
     """`n01` of Slurm's `n[01-03,7],gpu`."""
     first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", text)
     return re.sub(r"\[(\d+)[^\]]*\]", r"\1", first[0] if first else "")
+
+
+def _of_keras(environment: Mapping[str, str]) -> Start:
+    addresses, size, rank = KERAS
+    first = environment[addresses].split(",")[0].strip()
+    has_port = ":" in first.rpartition("]")[2]
+    host, port = _host_and_port(first if has_port else f"{first}:{_KERAS_PORT}", addresses)
+    return _start(environment, rank, size, host, port)
 
 
 def _of_tf_config(text: str) -> Start | None:

@@ -42,6 +42,11 @@ def slurm(rank: int, port: int) -> dict[str, str]:
     return {**numbers, "SLURM_STEP_NODELIST": "localhost", "SMDDP_PORT": str(port)}
 
 
+def keras_initialize(rank: int, port: int) -> dict[str, str]:
+    """Without a launcher: the arguments of `keras.distribution.initialize`."""
+    return {"KERAS_INITIALIZE": json.dumps([f"127.0.0.1:{port},127.0.0.1:1", 2, rank])}
+
+
 def run(variables: list[dict[str, str]], *arguments: object) -> list[subprocess.CompletedProcess[str]]:
     """The ends of processes with these variables, in their order."""
     environment = {**without_rank_variables(os.environ), "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
@@ -70,7 +75,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[np.ndarray]:
         return [saved[name] for name in saved.files if name != "numbers"]
 
 
-@pytest.mark.parametrize("starter", [torchrun, ours, *((tf_config, slurm) if FULL else ())])
+@pytest.mark.parametrize("starter", [torchrun, ours, keras_initialize, *((tf_config, slurm) if FULL else ())])
 def test_they_train_as_one_process(starter, alone: list[np.ndarray], tmp_path: Path) -> None:
     port = free_port()
     for end in run([starter(rank, port) for rank in range(2)], tmp_path / "out"):

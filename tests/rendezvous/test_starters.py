@@ -8,7 +8,7 @@ import re
 import pytest
 
 from smddp_tf.exceptions import LaunchError
-from smddp_tf.rendezvous.starters import Start, find_start, first_node, of_keras
+from smddp_tf.rendezvous.starters import find_start, first_node
 
 OURS = {"SMDDP_RANK": "2", "SMDDP_SIZE": "4", "SMDDP_COORDINATOR": "n1:4000"}
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "29500", "LOCAL_RANK": "0"}
@@ -81,9 +81,14 @@ def test_what_cannot_be(environment: dict[str, str], message: str) -> None:
         find_start(environment)
 
 
-def test_keras_may_leave_the_port_out() -> None:
-    assert of_keras("h0", 3, 2) == Start(2, 3, "h0", 29600, of_keras("h0", 3, 2).source)
-    assert of_keras("[fd00::2]:7,h1:8", 2, 0).host == "fd00::2"
+@pytest.mark.parametrize(
+    ("addresses", "host", "port"),
+    [("h0", "h0", 29600), ("[fd00::2]:7,h1:8", "fd00::2", 7), ("[fd00::2]", "fd00::2", 29600)],
+)
+def test_keras_may_leave_the_port_out(addresses: str, host: str, port: int) -> None:
+    start = find_start(dict(zip(KERAS, (addresses, "3", "2"))))
+    assert start is not None
+    assert (start.rank, start.size, start.host, start.port) == (2, 3, host, port)
 
 
 def test_the_first_of_slurms_nodes() -> None:

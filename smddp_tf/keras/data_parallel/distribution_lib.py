@@ -5,6 +5,7 @@ Exactly those functions, with the names and arguments of `keras/src/backend/jax/
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any
 
@@ -14,6 +15,7 @@ from smddp_tf import basics
 from smddp_tf.collectives.rank_facts import objects_of_ranks, warn_on_rank_zero
 from smddp_tf.data.tf_datasets import global_seed
 from smddp_tf.keras._backend import keras
+from smddp_tf.rendezvous import starters
 
 
 def initialize(
@@ -21,26 +23,31 @@ def initialize(
 ) -> None:
     """Starts the job's communication, gives each rank one GPU of its host, and all ranks one random seed.
 
-    The ranks come from MPI, so no argument is needed. The seed is that of `keras.utils.set_random_seed` where a script
-    has set one before, else a random one: new variables and the shuffling of `tf.data` then are equal on all ranks.
+    Where a launcher has started the ranks (docs/launching.md), no argument is needed. The seed is that of
+    `keras.utils.set_random_seed` where a script has set one before, else a random one: new variables and the shuffling
+    of `tf.data` then are equal on all ranks.
 
     Args:
-        job_addresses: without effect; MPI knows the hosts.
+        job_addresses: "host:port,...", as in Keras; the ranks meet at the first one. Without effect where the launcher
+            of an MPI has started them.
         num_processes: None, or the number of ranks of the job.
         process_id: None, or the number of this rank.
 
     Raises:
+        LaunchError: as in `hvd.init`.
         ValueError: the job has another number of ranks, or this rank has another number.
     """
-    basics.init()
     asked = {"num_processes": num_processes, "process_id": process_id}
+    if job_addresses and None not in asked.values():
+        os.environ.update(zip(starters.KERAS, map(str, (job_addresses, num_processes, process_id))))
+    basics.init()
     found = {"num_processes": basics.size(), "process_id": basics.rank()}
     if any(value is not None and value != found[name] for name, value in asked.items()):
         raise ValueError(
             f"keras.distribution.initialize: the job has {basics.size()} processes; this is number {basics.rank()}. "
             f"Received: num_processes={num_processes}, process_id={process_id}. Leave both out, unset "
             "KERAS_DISTRIBUTION_NUM_PROCESSES and KERAS_DISTRIBUTION_PROCESS_ID, and start the script with "
-            "`smddprun -np N` or mpirun."
+            "`smddprun -np N` or mpirun; or give job_addresses as well."
         )
     _take_one_gpu()
     _agree_on_seed()
