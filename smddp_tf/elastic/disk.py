@@ -191,14 +191,22 @@ class CommitFolder:
 
     def _store(self, name: str, content: tuple[Any, ...]) -> None:
         os.makedirs(self.path, mode=0o700, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with self._folder() as folder:
-            self._write_unfinished(folder, content)
-            os.rename(_UNFINISHED, name, src_dir_fd=folder, dst_dir_fd=folder)
+            _remove(folder, _UNFINISHED)  # of a process that was killed
+            try:
+                with open(os.open(_UNFINISHED, flags, 0o600, dir_fd=folder), "wb") as file:
+                    write_content(file, content)
+                    os.fsync(file.fileno())
+                os.rename(_UNFINISHED, name, src_dir_fd=folder, dst_dir_fd=folder)
+            finally:
+                _remove(folder, _UNFINISHED)  # where it was not renamed
             os.fsync(folder)
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[BufferedReader]:
-        with self._folder() as folder, _opened(folder, name) as file:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with self._folder() as folder, open(os.open(name, flags, dir_fd=folder), "rb") as file:
             _check_owner(file, os.path.join(self.path, name))
             yield file
 
@@ -213,17 +221,6 @@ class CommitFolder:
             yield folder
         finally:
             os.close(folder)
-
-    def _write_unfinished(self, folder: int, content: tuple[Any, ...]) -> None:
-        _remove(folder, _UNFINISHED)  # of a process that was killed
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            with open(os.open(_UNFINISHED, flags, 0o600, dir_fd=folder), "wb") as file:
-                write_content(file, content)
-                os.fsync(file.fileno())
-        except BaseException:
-            _remove(folder, _UNFINISHED)
-            raise
 
 
 def write_content(file: IO[bytes], content: tuple[Any, ...]) -> None:
@@ -252,11 +249,6 @@ class _Digesting:
 def _remove(folder: int, name: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=folder)
-
-
-def _opened(folder: int, name: str) -> BufferedReader:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    return open(os.open(name, flags, dir_fd=folder), "rb")
 
 
 def _locked(file: IO[str]) -> bool:
