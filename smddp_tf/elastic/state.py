@@ -14,7 +14,7 @@ from smddp_tf.exceptions import HostsUpdatedInterrupt
 from smddp_tf.lifecycle.restart_settings import COMMIT_DIR
 
 if TYPE_CHECKING:
-    from smddp_tf.elastic.disk import CommitFolder
+    from smddp_tf.elastic.commits import CommitFolder
 
 
 class HostUpdateResult:
@@ -71,7 +71,7 @@ class State:
             keep: how many commits stay. Defaults to 2.
             prefix: the beginning of the names of the files, for several states in one folder. Defaults to none.
         """
-        from smddp_tf.elastic.remote import commits_in  # which needs cloudpickle
+        from smddp_tf.elastic.commits import commits_in  # which needs cloudpickle
 
         self._folder = commits_in(folder, keep, prefix)
 
