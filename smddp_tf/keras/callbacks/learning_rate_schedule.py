@@ -88,7 +88,13 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             self.initial_lr = rate
             self._is_stepped = int(innermost(self.model.optimizer).iterations) > 0
         if self._detect_steps:
-            self.steps_per_epoch = self._steps_of_fit()
+            self.steps_per_epoch = (self.params or {}).get("steps")
+            if not self.steps_per_epoch:
+                raise ValueError(
+                    f"{type(self).__name__} could not find out the number of steps per epoch: the data given to `fit` "
+                    "does not tell its length. Received: steps_per_epoch=None. Pass `steps_per_epoch` to the callback "
+                    "or to `fit`."
+                )
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.current_epoch = epoch
@@ -131,16 +137,6 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
                 "learning rate. Give it a float, or in place of this callback a hvd.schedules.Warmup(schedule, ...)."
             )
         return float(rate.numpy())
-
-    def _steps_of_fit(self) -> Any:
-        steps = (self.params or {}).get("steps")
-        if not steps:
-            raise ValueError(
-                f"{type(self).__name__} could not find out the number of steps per epoch: the data given to `fit` does "
-                "not tell its length. Received: steps_per_epoch=None. Pass `steps_per_epoch` to "
-                "the callback or to `fit`."
-            )
-        return steps
 
 
 def scale_momentum(optimizer: AnyOptimizer, old_rate: float, new_rate: float) -> None:

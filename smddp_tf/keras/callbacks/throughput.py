@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -66,7 +67,7 @@ class Throughput(keras.callbacks.Callback):
         self._before: input_waits.Counted | None = None  # the current steps; None where there are none
         self._marks: list[float] = []  # where all but the last of these ended
         self._running: dict[str, float] = {}  # for the logs of batches
-        self._trace: Any = None
+        self._trace = contextlib.ExitStack()  # of the current step, for TensorFlow's profiler
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._together = is_initialized() and size() > 1 and model_reduces(self.model)
@@ -88,14 +89,13 @@ class Throughput(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if self.data is None:  # another one measures this `fit`
             return
-        self._end_trace()
+        self._trace.close()
         if self._before is None or self._times.begin() >= _TOGETHER_SECONDS:
             self._before = self._end_steps()
             self._times.begin()
         else:
             self._marks.append(time.perf_counter())
-        self._trace = tf.profiler.experimental.Trace("train", step_num=self._steps_begun, _r=1)
-        self._trace.__enter__()
+        self._trace.enter_context(tf.profiler.experimental.Trace("train", step_num=self._steps_begun, _r=1))
         self._steps_begun += 1
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
@@ -135,13 +135,8 @@ class Throughput(keras.callbacks.Callback):
                 self._running = _shown(self._times.sums, size() if self._together else 1)
         return counted
 
-    def _end_trace(self) -> None:
-        trace, self._trace = self._trace, None
-        if trace is not None:
-            trace.__exit__(None, None, None)
-
     def _pause(self) -> None:
-        self._end_trace()
+        self._trace.close()
         self._end_steps()
         self._times.pause()
 
