@@ -19,7 +19,7 @@ WRITERS = {
     "smddp_tf/keras/saving/atomic_files.py": "O_NOFOLLOW",
     "smddp_tf/monitor/lines.py": "O_NOFOLLOW",
     "smddp_tf/run/launch/job.py": "os.pipe()",  # the job's standard input
-    "smddp_tf/run/output/output.py": "O_NOFOLLOW",
+    "smddp_tf/run/output/output.py": "monitor.lines import opened",
 }
 
 
