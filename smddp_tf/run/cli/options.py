@@ -70,8 +70,6 @@ class Knob:
         self.key = self.key or self.name.removeprefix(f"{self.section}_")
         self.variable = self.variable or f"HOROVOD_{self.name.upper()}"
         self.off = self.off or f"no-{self.option}"
-        if self.ignored:
-            self.help = f"Ignored: {self.ignored}"
         if self.kind is bool and self.as_text is str:
             self.as_text = _as_switch
 
@@ -148,7 +146,7 @@ def _knob_option(knob: Knob) -> Callable[..., Any]:
 _FLAG: dict[str, Any] = {"is_flag": True, "default": None}
 _HIDDEN: dict[str, Any] = {"hidden": True}
 
-_OPTIONS = [
+OPTIONS = [
     click.option("-v", "--version", "show_version", help="Print the version.", **_FLAG),
     click.option("-np", "--np", "-n", "--num-proc", "num_proc", type=_Ranks(), help="Number of ranks."),
     click.option("-cb", "--check-build", "check_build", help="Print what is built.", **_FLAG),
@@ -224,13 +222,6 @@ class GroupedCommand(click.Command):
         for heading, group in {**groups, "Other": list(rows.values())}.items():
             with formatter.section(heading):
                 formatter.write_dl(group)
-
-
-def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates a click command with all of them."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
 
 
 def variables_of_knobs(values: Mapping[str, Any]) -> dict[str, str]:
