@@ -7,19 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
-if TYPE_CHECKING:
-    from smddp_tf.insight.recording import Recording
-
+from smddp_tf.insight.recording import Recording
 
 Parameters = SimpleNamespace  # of a rule, with their names in `rules.yaml`
-
-
-class NotSeen(Exception):
-    """Raised by a rule that this recording cannot answer. Says why."""
 
 
 @dataclass(frozen=True)

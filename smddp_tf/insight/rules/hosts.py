@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from smddp_tf.insight.finding import Finding, NotSeen, Parameters, rule
-from smddp_tf.insight.recording import Numbers, Recording, Table
+from smddp_tf.insight.finding import Finding, Parameters, rule
+from smddp_tf.insight.recording import NotSeen, Numbers, Recording, Table
 from smddp_tf.monitor.files import SAMPLE_SECONDS
 
 
