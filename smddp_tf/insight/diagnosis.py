@@ -10,9 +10,9 @@ from typing import Any
 
 from smddp_tf.insight.finding import Finding, Rule
 from smddp_tf.insight.recording import NotSeen, Recording, load
+from smddp_tf.insight.report import text_of
 from smddp_tf.insight.rules import RULES
 from smddp_tf.insight.rules.hosts import usage
-from smddp_tf.insight.text import text_of
 
 
 @dataclasses.dataclass(frozen=True)

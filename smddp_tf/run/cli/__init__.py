@@ -136,8 +136,7 @@ def _diagnose(folder: str, strict: bool, after_job: bool = False) -> int:
     from rich.console import Console
 
     from smddp_tf.insight import NoRecording, diagnose
-    from smddp_tf.insight.report import write_html, write_json
-    from smddp_tf.insight.text import show
+    from smddp_tf.insight.report import show, write_html, write_json
 
     try:
         diagnosis = diagnose(folder)
