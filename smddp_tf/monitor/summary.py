@@ -54,10 +54,8 @@ def summary() -> Summary:
     hidden = f", {1 - stats['exposed_ns'] / stats['reducing_ns']:.0%} hidden" if stats["reducing_ns"] else ""
     found["ranks"] = f"{core.size()} on {core.cross_size()} node(s); this is {here}"
     found["gradients"] = f"{stats['plans']} plan(s), {stats['steps']} steps{hidden}"
-    if stats["rail_bandwidth_mbps"]:
-        found["network"] += (
-            f"; between nodes {stats['rail_latency_us']:.0f} us, {stats['rail_bandwidth_mbps']:.0f} Mbit/s"
-        )
+    if mbps := stats["rail_bandwidth_mbps"]:
+        found["network"] += f"; between nodes {stats['rail_latency_us']:.0f} us, {mbps:.0f} Mbit/s"
     return Summary(found)
 
 

@@ -77,9 +77,8 @@ class Throughput(keras.callbacks.Callback):
             self.data.time_steps()
         for board in self.tensorboards:
             _write_hyperparameters(board, self.model, self.params)
-            board._summary_module = SimpleNamespace(
-                **{**vars(tf.summary), "scalar": _headed}
-            )  # what Keras's `TensorBoard.summary` returns
+            # What Keras's `TensorBoard.summary` returns.
+            board._summary_module = SimpleNamespace(**{**vars(tf.summary), "scalar": _headed})
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch = epoch
