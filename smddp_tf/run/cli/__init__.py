@@ -228,20 +228,15 @@ def _launch(
         return _EXIT_NO_PROGRAM
     for note in notes(settings, local_interfaces()):
         say(note)
-    code = _run(options, settings, command)
+    least = options["min_np"] if options["min_np"] is not None else settings.ranks
+    if options["elastic"] or options["commit_dir"] or least < settings.ranks:
+        from smddp_tf.run.launch.restarts import Policy, run_elastic
+
+        policy = Policy(least, commits_at(options["commit_dir"]), options["reset_limit"])
+        code = run_elastic(settings, policy, lambda of_start: launch.launch(of_start, command), say).code
+    else:
+        code = launch.launch(settings, command).code
     if code == 0 and options["monitor"] and not options["quiet"]:
         with contextlib.suppress(LaunchError):  # the program has recorded nothing, or in a folder of other hosts
             _diagnose(options["monitor"], strict=False, after_job=True)
     return code
-
-
-def _run(options: Mapping[str, Any], settings: Settings, command: Sequence[str]) -> int:
-    from smddp_tf.run.launch import launch
-
-    least = options["min_np"] if options["min_np"] is not None else settings.ranks
-    if not (options["elastic"] or options["commit_dir"] or least < settings.ranks):
-        return launch.launch(settings, command).code
-    from smddp_tf.run.launch.restarts import Policy, run_elastic
-
-    policy = Policy(least, commits_at(options["commit_dir"]), options["reset_limit"])
-    return run_elastic(settings, policy, lambda of_start: launch.launch(of_start, command), say).code
