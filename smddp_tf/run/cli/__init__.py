@@ -18,8 +18,7 @@ from smddp_tf.exceptions import LaunchError
 from smddp_tf.lifecycle.placement import find_placement
 from smddp_tf.lifecycle.rank_variables import without_rank_variables
 from smddp_tf.run.cli.check_build import build_report, version
-from smddp_tf.run.cli.config_file import read_config
-from smddp_tf.run.cli.options import OPTIONS, GroupedCommand, notes_for, variables_of_knobs
+from smddp_tf.run.cli.options import OPTIONS, GroupedCommand, notes_for, read_config, variables_of_knobs
 from smddp_tf.run.hosts.hosts import Host
 from smddp_tf.run.launch import sagemaker
 from smddp_tf.run.launch.function import payload_of, results_of

@@ -1,7 +1,7 @@
-"""The command line's options: those of horovodrun that apply to MPI, and a few of our own.
+"""The command line's options, and horovodrun's --config-file: YAML with sections, such as `autotune: {enabled: true}`.
 
-Options that become environment variables of the ranks are rows of `KNOBS`, one table for options, variables and the
-keys of horovodrun's YAML file.
+The options are those of horovodrun that apply to MPI, and a few of our own. Those that become environment variables of
+the ranks are rows of `KNOBS`, one table for options, variables and the keys of the file.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -197,6 +198,21 @@ OPTIONS = [
 ]  # fmt: skip
 
 
+# Of the config file: keys outside of its sections, and keys of sections that have no knob.
+_TOP_KEYS = {
+    "binding_args", "disable_cache", "hostfile", "hosts", "mpi_args", "network_interfaces", "num_proc",
+    "output_filename", "prefix_timestamp", "ssh_identity_file", "ssh_port", "start_timeout", "fabric", "tcp", "verbose",
+}  # fmt: skip
+_TOP_ALIASES = {"np": "num_proc", "network_interface": "network_interfaces", "host_file": "hostfile"}
+_KEYS_WITHOUT_KNOB = {
+    "logging": {"hide_timestamp": "log_with_timestamp"},
+    "elastic": {
+        "min_np": "min_np", "min_num_proc": "min_np", "max_np": "max_np", "max_num_proc": "max_np",
+        "slots_per_host": "slots_per_host", "elastic_timeout": "elastic_timeout", "reset_limit": "reset_limit",
+        "host_discovery_script": "host_discovery_script",
+    },
+}  # fmt: skip
+
 # The headings of --help, and the parameters below each, in this order.
 _GROUPS = {
     "Ranks and hosts": ("num_proc", "hosts", "hostfile", "slots_per_host", "ssh_port", "ssh_identity_file"),
@@ -244,3 +260,54 @@ def notes_for(values: Mapping[str, Any]) -> list[str]:
     """A sentence for each given flag that has no effect."""
     given = [knob for knob in KNOBS if knob.ignored and values.get(knob.name)]
     return [f"--{knob.option} is ignored: {knob.ignored}" for knob in given]
+
+
+def read_config(path: str) -> dict[str, Any]:
+    """The options of a file, by the names of the command line's options (`num_proc`). Those given there win.
+
+    Raises:
+        LaunchError: the file cannot be read, is not such YAML, or has an unknown key.
+    """
+    import yaml
+
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise LaunchError(f"The config file {path} cannot be read: {error.strerror}.") from None
+    except yaml.YAMLError as error:
+        raise LaunchError(f"The config file {path} is not YAML: {error}") from None
+    if not isinstance(content or {}, dict):
+        raise LaunchError(f"The config file {path} must hold keys and values. Received: {type(content).__name__}.")
+    return _flattened(content or {}, path)
+
+
+def _flattened(content: dict[str, Any], path: str) -> dict[str, Any]:
+    sections = _KEYS_WITHOUT_KNOB.keys() | {knob.section for knob in KNOBS}
+    options: dict[str, Any] = {}
+    for name, value in content.items():
+        if name in sections:
+            if not isinstance(value or {}, dict):
+                raise LaunchError(f"`{name}` in {path} must be a section with keys. Received: {value!r}.")
+            for key, of_key in (value or {}).items():
+                options[_option_of(name, key, path)] = not of_key if key == "hide_timestamp" else of_key
+        elif name == "controller":
+            if str(value).lower() not in ("mpi", "auto"):
+                options[f"use_{str(value).lower()}"] = True
+        elif _TOP_ALIASES.get(name, name) in _TOP_KEYS:
+            options[_TOP_ALIASES.get(name, name)] = value
+        else:
+            raise LaunchError(
+                f"{path} has a key `{name}` that smddprun does not know. Known: the sections "
+                f"{', '.join(sorted(sections))}; the keys controller, {', '.join(sorted(_TOP_KEYS))}."
+            )
+    return options
+
+
+def _option_of(section: str, key: str, path: str) -> str:
+    options = {knob.key: knob.name for knob in KNOBS if knob.section == section} | _KEYS_WITHOUT_KNOB.get(section, {})
+    if key not in options:
+        raise LaunchError(
+            f"{path} has a key `{key}` under `{section}` that smddprun does not know. Known there: "
+            f"{', '.join(sorted(options))}."
+        )
+    return options[key]
