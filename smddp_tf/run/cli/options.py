@@ -70,7 +70,6 @@ class Knob:
     def __post_init__(self) -> None:
         self.key = self.key or self.name.removeprefix(f"{self.section}_")
         self.variable = self.variable or f"HOROVOD_{self.name.upper()}"
-        self.off = self.off or f"no-{self.option}"
         if self.kind is bool and self.as_text is str:
             self.as_text = _as_switch
 
@@ -140,7 +139,7 @@ KNOBS = (
 
 def _knob_option(knob: Knob) -> Callable[..., Any]:
     hidden = bool(knob.ignored)  # docs/launching.md lists them
-    flag = f"--{knob.option}/--{knob.off}" if knob.kind is bool else f"--{knob.option}"
+    flag = f"--{knob.option}/--{knob.off or f'no-{knob.option}'}" if knob.kind is bool else f"--{knob.option}"
     return click.option(flag, knob.name, type=knob.kind, default=None, help=knob.help, hidden=hidden)
 
 
@@ -248,8 +247,7 @@ def variables_of_knobs(values: Mapping[str, Any]) -> dict[str, str]:
     """
     variables = {}
     for knob in KNOBS:
-        value = values.get(knob.name)
-        if value is not None:
+        if (value := values.get(knob.name)) is not None:
             variables[knob.variable] = knob.as_text(value)
             if knob.own_variable:
                 variables[knob.own_variable] = (knob.as_own or knob.as_text)(value)

@@ -99,10 +99,8 @@ class OutputTail:
 
     def lines(self) -> list[str]:
         """Returns the last traceback, else the last lines; [] when nothing was printed."""
-        return (
-            last_traceback([text for stream, text in self._kept if stream])
-            or [text for _, text in self._kept if text.strip()][-_SHOWN_LINES:]
-        )
+        of_stderr = [text for stream, text in self._kept if stream]
+        return last_traceback(of_stderr) or [text for _, text in self._kept if text.strip()][-_SHOWN_LINES:]
 
 
 def starts_traceback(line: str) -> bool:
