@@ -130,13 +130,8 @@ class Compression:
     auto = AutoCompressor
 
 
-_BUILT_IN = {
-    "none": (NoneCompressor, ""),
-    "fp16": (FP16Compressor, "float16"),
-    "bf16": (BF16Compressor, "bfloat16"),
-    "int8": (Int8Compressor, "int8"),
-    "auto": (AutoCompressor, "auto"),
-}
+_WIRE_DTYPES = {"none": "", "fp16": "float16", "bf16": "bfloat16", "int8": "int8", "auto": "auto"}
+_BUILT_IN = {name: (getattr(Compression, name), wire_dtype) for name, wire_dtype in _WIRE_DTYPES.items()}
 
 
 def split(compression: AnyCompressor) -> tuple[Any, str]:

@@ -91,9 +91,7 @@ class ProcessSet:
         Raises:
             ValueError: this process is not in the set.
         """
-        if not self._in_use():
-            return None
-        return _index_in(self.ranks or [], self.process_set_id)
+        return _index_in(self.ranks or [], self.process_set_id) if self._in_use() else None
 
     def included(self) -> bool | None:
         """True when this process is in the set; None while it is not in use."""
@@ -105,10 +103,6 @@ class ProcessSet:
 
     def _in_use(self) -> bool:
         return self.process_set_id is not None and loader.core().is_initialized()
-
-    def _use_as(self, number: int, ranks: list[int]) -> None:
-        self.process_set_id, self._ranks = number, ranks
-        _in_use.append(self)
 
     def __str__(self) -> str:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
@@ -343,7 +337,8 @@ def add_sets(process_sets: Sequence[ProcessSet], at_start: bool) -> None:
     sets = get_process_set_ids_and_ranks()
     for process_set, number in zip(process_sets, numbers):
         if number > 0:
-            process_set._use_as(number, list(sets[number]))
+            process_set.process_set_id, process_set._ranks = number, list(sets[number])
+            _in_use.append(process_set)
     for callback in after_change:
         callback()
 

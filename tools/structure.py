@@ -91,7 +91,7 @@ EXCEPTIONS = {
     ("smddp_tf/keras/optimizer/distributed.py:DistributedOptimizer", "arguments"): _HOROVOD,
     ("smddp_tf/keras/optimizer/distributed.py:PartialDistributedOptimizer", "arguments"): _HOROVOD,
     ("smddp_tf/run/launch/function.py:run", "arguments"): _HOROVOD,
-    ("smddp_tf/sdp/optimizer.py:DistributedOptimizer", "arguments"): _SMDDP,
+    ("smddp_tf/sdp/training.py:DistributedOptimizer", "arguments"): _SMDDP,
 }
 
 

@@ -82,7 +82,8 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
                     _check_ranks_left()
                     state.on_reset()
                 resets, failed_resets = False, 0
-                _resume(state)
+                if hasattr(state, "resume"):  # states of one's own may have none
+                    state.resume()
                 if not skip_sync:
                     state.sync()
                 return func(state, *args, **kwargs)
@@ -119,12 +120,6 @@ def is_lost_session(error: BaseException) -> bool:
     if failure := core.session_failure():
         return failure[0] not in _BROKEN and (failure[0] != "peer_lost" or core.survives_losses())
     return reason in _LOST or (reason == "peer_lost" and core.survives_losses())
-
-
-def _resume(state: Any) -> None:
-    resume = getattr(state, "resume", None)  # states of one's own may have none
-    if resume is not None:
-        resume()
 
 
 def _check_no_rank_has_ended(error: BaseException) -> None:

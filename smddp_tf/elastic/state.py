@@ -14,7 +14,7 @@ from smddp_tf.exceptions import HostsUpdatedInterrupt
 from smddp_tf.lifecycle.restart_settings import COMMIT_DIR
 
 if TYPE_CHECKING:
-    from smddp_tf.elastic.disk import CommitFolder
+    from smddp_tf.elastic.commits import CommitFolder
 
 
 class HostUpdateResult:
@@ -30,6 +30,10 @@ def _broadcast_object(obj: object) -> Any:
     from smddp_tf.collectives.objects import broadcast_object  # which needs cloudpickle
 
     return broadcast_object(obj, name=of_thread("hvd.elastic (state)"))
+
+
+def _problem(what: str, error: Exception) -> str:
+    return urls.shown(f"Rank 0 could not {what}: {type(error).__name__}: {error}")
 
 
 class State:
@@ -67,7 +71,7 @@ class State:
             keep: how many commits stay. Defaults to 2.
             prefix: the beginning of the names of the files, for several states in one folder. Defaults to none.
         """
-        from smddp_tf.elastic.remote import commits_in  # which needs cloudpickle
+        from smddp_tf.elastic.commits import commits_in  # which needs cloudpickle
 
         self._folder = commits_in(folder, keep, prefix)
 
@@ -133,9 +137,7 @@ class State:
         try:
             self._folder.write(self.to_disk(), self._after_content())
         except Exception as error:  # the others wait for this rank
-            return urls.shown(
-                f"Rank 0 could not write a commit to {self._folder.path}: {type(error).__name__}: {error}"
-            )
+            return _problem(f"write a commit to {self._folder.path}", error)
         return ""
 
     def _after_content(self) -> Iterator[Any]:
@@ -154,9 +156,8 @@ class State:
         """
         if self._folder is None or self._has_resumed:
             return
-        number, problem, lacks_parts = self._bcast_object(
-            (*self._read(), self._lacks_parts) if self._rank() == 0 else None
-        )
+        of_rank_0 = (*self._read(), self._lacks_parts) if self._rank() == 0 else None
+        number, problem, lacks_parts = self._bcast_object(of_rank_0)
         if problem:
             raise OSError(problem)
         if (seen := self._folder.newest()) > number:
@@ -181,9 +182,7 @@ class State:
                 print(f"smddp_tf.elastic: continues from commit {number} of {where}", file=sys.stderr)
             return self._folder.newest(), ""
         except Exception as error:  # the others wait for this rank
-            return 0, urls.shown(
-                f"Rank 0 could not take over a commit of {self._folder.path}: {type(error).__name__}: {error}"
-            )
+            return 0, _problem(f"take over a commit of {self._folder.path}", error)
 
     def to_disk(self) -> Any:
         """The values of the last `save`, in a form that `cloudpickle` can pickle. For custom states."""

@@ -41,8 +41,7 @@ class TensorFlowState(ObjectState):
 
     def restore(self) -> None:
         """Gives variables and attributes the values of the last `save`."""
-        for variable, value in zip(self.variables, self._values):
-            _assign(variable, value, self.session)
+        self._restore_variables()
         super().restore()
 
     def sync(self) -> None:
@@ -51,8 +50,7 @@ class TensorFlowState(ObjectState):
             broadcast_variables(self.variables, root_rank=0)
         else:
             self._values = self._bcast_object(self.session.run(self.variables))
-            for variable, value in zip(self.variables, self._values):
-                _assign(variable, value, self.session)
+            self._restore_variables()
         self._save_model()
         super().sync()
 
@@ -76,6 +74,13 @@ class TensorFlowState(ObjectState):
     def _save_model(self) -> None:
         self._values = copies(self.variables) if self.session is None else self.session.run(self.variables)
 
+    def _restore_variables(self) -> None:
+        for variable, value in zip(self.variables, self._values):
+            if self.session is None:
+                variable.assign(value)
+            else:
+                variable.load(value, self.session)
+
 
 def copies(variables: Sequence[Any]) -> list[tf.Tensor]:
     """The values, which later assignments do not change; on the devices where they are."""
@@ -92,10 +97,3 @@ def check_fit(variables: Sequence[Any], values: Sequence[Any]) -> None:
         f"The commit is of another model or optimizer: {len(came)} variables instead of {len(have)}; the first that "
         f"differs is number {first}, {came[first : first + 1]} instead of {have[first : first + 1]}."
     )
-
-
-def _assign(variable: tf.Variable, value: np.ndarray, session: tf.compat.v1.Session | None) -> None:
-    if session is None:
-        variable.assign(value)
-    else:
-        variable.load(value, session)

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from smddp_tf.insight.finding import Finding, NotSeen, Rule
-from smddp_tf.insight.recording import Recording, load
+from smddp_tf.insight.finding import Finding, Rule
+from smddp_tf.insight.recording import NotSeen, Recording, load
+from smddp_tf.insight.report import text_of
 from smddp_tf.insight.rules import RULES
 from smddp_tf.insight.rules.hosts import usage
-from smddp_tf.insight.text import text_of
 
 
 @dataclasses.dataclass(frozen=True)

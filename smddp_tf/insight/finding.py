@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
-if TYPE_CHECKING:
-    from smddp_tf.insight.recording import Recording
-
+from smddp_tf.insight.recording import Recording
 
 Parameters = SimpleNamespace  # of a rule, with their names in `rules.yaml`
-
-
-class NotSeen(Exception):
-    """Raised by a rule that this recording cannot answer. Says why."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +68,7 @@ class Rule:
     name: str
     check: Callable[[Recording, Parameters], Iterator[Finding]]
     parameters: dict[str, float]
+    explained_by: Sequence[str] = ()  # rules whose faults look like this one, on the same host
 
     def __call__(self, **parameters: float) -> Rule:
         if unknown := sorted(parameters.keys() - self.parameters.keys()):
@@ -84,15 +79,10 @@ class Rule:
         """All that it finds, in sentences. Raises `NotSeen`."""
         return [each.described(self) for each in self.check(recording, Parameters(**self.parameters))]
 
-    @property
-    def explained_by(self) -> list[str]:
-        """Rules whose faults look like this one, on the same host."""
-        return list(_table()[self.name].get("explained_by", ()))
-
 
 def rule(name: str) -> Callable[[Callable[[Recording, Parameters], Iterator[Finding]]], Rule]:
     """Makes a rule of its `check`, with what `rules.yaml` has for this name."""
-    return lambda check: Rule(name, check, _table()[name]["parameters"])
+    return lambda check: Rule(name, check, _table()[name]["parameters"], _table()[name].get("explained_by", ()))
 
 
 @functools.cache

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smddp_tf.insight.finding import NotSeen
 from smddp_tf.monitor import files
 
 Numbers = NDArray[np.float64]
@@ -24,6 +23,10 @@ WARM_UP = 3  # steps: tracing, the first order of the gradients
 
 class NoRecording(ValueError):
     """The folder holds nothing that `smddprun --monitor` has written."""
+
+
+class NotSeen(Exception):
+    """Raised where this recording cannot answer a rule. Says why."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import IO, Any
 
 from smddp_tf.monitor.files import MAX_BYTES
 
@@ -36,9 +36,10 @@ def replacing(path: Path, mode: str) -> Iterator[IO[Any]]:
         raise
 
 
-def opened(path: str | Path, mode: str) -> TextIO:
-    """A file of text; OSError where it is a link."""
-    return open(path, mode, encoding="utf-8", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666))  # type: ignore[return-value]
+def opened(path: str | Path, mode: str, buffering: int = -1) -> IO[Any]:
+    """A file of text in UTF-8, or of bytes; OSError where it is a link."""
+    encoding = None if "b" in mode else "utf-8"
+    return open(path, mode, buffering, encoding, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666))
 
 
 class Lines(RotatingFileHandler):

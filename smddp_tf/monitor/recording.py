@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import importlib
+import itertools
 import os
 import socket
 import threading
@@ -77,11 +78,10 @@ class Recording:
         self.folder = folder
         self.facts = _facts()  # written again when they change
         self._steps: collections.deque[files.Step] = collections.deque()
-        self._number = 0
+        self._numbers: itertools.count[int] = itertools.count() if before is None else before._numbers
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="smddp_tf.monitor", daemon=True)
         if before is not None:
-            self._number = before._number
             self.facts["started"], self.facts["first_step"] = before.facts["started"], before.facts["first_step"]
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -93,8 +93,7 @@ class Recording:
             self._give_up(error)
 
     def add(self, step: files.Step) -> None:
-        step["step"] = self._number
-        self._number += 1
+        step["step"] = next(self._numbers)
         if self.facts["first_step"] is None:
             self.facts["first_step"] = step["time"]
         if self._thread.is_alive():

@@ -77,13 +77,12 @@ class Gpus:
     """NVIDIA's GPUs of this host; none where nvidia-ml-py or the driver is missing."""
 
     def __init__(self) -> None:
-        self._nvml: Any = None
         self._handles: list[Any] = []
         with contextlib.suppress(Exception):  # NVML has a class of errors for each reason
-            nvml: Any = importlib.import_module("pynvml")
-            nvml.nvmlInit()
-            self._nvml = nvml
-            self._handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
+            self._nvml: Any = importlib.import_module("pynvml")
+            self._nvml.nvmlInit()
+            numbers = range(self._nvml.nvmlDeviceGetCount())
+            self._handles = [self._nvml.nvmlDeviceGetHandleByIndex(number) for number in numbers]
 
     def names(self) -> list[str]:
         return [str(self._nvml.nvmlDeviceGetName(handle)) for handle in self._handles]
@@ -94,7 +93,7 @@ class Gpus:
 
     def memories(self) -> list[float]:
         """Percent in use."""
-        found = map(self._nvml.nvmlDeviceGetMemoryInfo, self._handles) if self._handles else ()
+        found = (self._nvml.nvmlDeviceGetMemoryInfo(handle) for handle in self._handles)
         return [100.0 * memory.used / memory.total for memory in found]
 
 

@@ -47,21 +47,16 @@ def summary() -> Summary:
         "gpus": ", ".join(Gpus().names()) or "none",
         "gradients": "none reduced",
     }
-    if loader.core().is_initialized():
-        _add_session(found)
-    return Summary(found)
-
-
-def _add_session(found: dict[str, str]) -> None:
     core = loader.core()
+    if not core.is_initialized():
+        return Summary(found)
     stats, here = core.stats(), f"rank {core.rank()}, local rank {core.local_rank()} on {socket.gethostname()}"
     hidden = f", {1 - stats['exposed_ns'] / stats['reducing_ns']:.0%} hidden" if stats["reducing_ns"] else ""
     found["ranks"] = f"{core.size()} on {core.cross_size()} node(s); this is {here}"
     found["gradients"] = f"{stats['plans']} plan(s), {stats['steps']} steps{hidden}"
-    if stats["rail_bandwidth_mbps"]:
-        found["network"] += (
-            f"; between nodes {stats['rail_latency_us']:.0f} us, {stats['rail_bandwidth_mbps']:.0f} Mbit/s"
-        )
+    if mbps := stats["rail_bandwidth_mbps"]:
+        found["network"] += f"; between nodes {stats['rail_latency_us']:.0f} us, {mbps:.0f} Mbit/s"
+    return Summary(found)
 
 
 def _processor() -> str:

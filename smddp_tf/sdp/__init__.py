@@ -19,9 +19,8 @@ from smddp_tf.sdp.world import get_worker_comm, init, shutdown
 if TYPE_CHECKING:
     from smddp_tf.compression import Compression
     from smddp_tf.sdp import keras
-    from smddp_tf.sdp.optimizer import DistributedOptimizer
     from smddp_tf.sdp.reductions import *
-    from smddp_tf.sdp.training import DistributedGradientTape
+    from smddp_tf.sdp.training import DistributedGradientTape, DistributedOptimizer
 
 __all__ = [
     "Compression", "DistributedGradientTape", "DistributedOptimizer", "ReduceOp", "allreduce", "broadcast",
@@ -34,7 +33,7 @@ _LAZY = {
     "BroadcastGlobalVariablesHook": "smddp_tf",
     "Compression": "smddp_tf.compression",
     "DistributedGradientTape": "smddp_tf.sdp.training",
-    "DistributedOptimizer": "smddp_tf.sdp.optimizer",
+    "DistributedOptimizer": "smddp_tf.sdp.training",
 }  # the others are in `reductions`
 
 

@@ -9,8 +9,7 @@ from smddp_tf.collectives.reduce_op import Average
 from smddp_tf.compression import AnyCompressor, Compression
 from smddp_tf.keras import callbacks, load_model
 from smddp_tf.lifecycle import first_use as _first_use
-from smddp_tf.sdp import optimizer as _optimizer
-from smddp_tf.sdp import reductions, world
+from smddp_tf.sdp import reductions, training, world
 from smddp_tf.sdp.reductions import *  # noqa: F403
 from smddp_tf.sdp.world import *  # noqa: F403
 
@@ -43,4 +42,4 @@ def DistributedOptimizer(
     Returns:
         The wrapped optimizer.
     """
-    return _optimizer.DistributedOptimizer(**locals())
+    return training.DistributedOptimizer(**locals())

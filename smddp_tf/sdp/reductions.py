@@ -9,7 +9,6 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import basics
-from smddp_tf._warn import warn
 from smddp_tf.collectives import emit, functions, graph, ops
 from smddp_tf.collectives.reduce_op import Average, Max, Min, ReduceSpec, Sum, as_reduce_op
 from smddp_tf.collectives.tensor_types import TensorLike
@@ -173,14 +172,3 @@ def overlap(tensor: TensorLike) -> tf.Tensor:
         A tensor with the same value, shape and dtype.
     """
     return tf.identity(tensor)
-
-
-def warn_of_devices(**devices: str) -> None:
-    """Warns that `device_dense` and `device_sparse` have no effect here; SMDDP's documents say it refuses them."""
-    given = {name: device for name, device in devices.items() if device}
-    if given:
-        listed = ", ".join(f"{name}={device!r}" for name, device in given.items())
-        warn(
-            f"SMDDP does not support devices for its operations, and they are ignored here. Received: {listed}. "
-            "Leave them out.",
-        )

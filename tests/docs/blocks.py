@@ -77,7 +77,7 @@ SMALLER = (
 # Page and the beginning of a block: why it is not run here.
 NOT_RUN = {
     ("insight.md", "for finding in"): "needs a recording; tests/insight/test_diagnosis.py",
-    ("storage.md", "state.commit_to"): "needs S3; tests/elastic/test_remote.py",
+    ("storage.md", "state.commit_to"): "needs S3; tests/elastic/test_commits_remote.py",
     ("notebooks.md", "from smddp_tf.run"): "starts a job, inside of one; tests/examples/test_notebook.py",
     ("launching.md", "import smddp_tf.run"): "starts a job, inside of one; tests/run/rank/test_task.py",
     ("elastic.md", "def rescale"): "the optimizer's rate after a change of size; tests/elastic/test_state.py",

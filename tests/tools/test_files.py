@@ -14,12 +14,12 @@ ROOT = Path(__file__).resolve().parents[2]
 # Each writes in a way of its own that follows no link; see the file.
 WRITERS = {
     "smddp_tf/_native/compiled_ops.py": "XDG_CACHE_HOME",  # the user's own folder
-    "smddp_tf/elastic/disk.py": "O_NOFOLLOW",
+    "smddp_tf/elastic/commits.py": "O_NOFOLLOW",
     "smddp_tf/insight/report.py": "monitor.lines import opened",
     "smddp_tf/keras/saving/atomic_files.py": "O_NOFOLLOW",
     "smddp_tf/monitor/lines.py": "O_NOFOLLOW",
     "smddp_tf/run/launch/job.py": "os.pipe()",  # the job's standard input
-    "smddp_tf/run/output/output.py": "O_NOFOLLOW",
+    "smddp_tf/run/output/output.py": "monitor.lines import opened",
 }
 
 

@@ -1,13 +1,14 @@
 """The rules, in one file for each thing that they look at. Their parameters are in `../rules.yaml`."""
 
-from smddp_tf.insight.rules.gpus import (
+from smddp_tf.insight.rules.hosts import (
     batch_size,
     cpu_bottleneck,
     gpu_memory_increase,
     load_balancing,
     low_gpu_utilization,
+    overall_system_usage,
+    oversubscribed_cores,
 )
-from smddp_tf.insight.rules.hosts import overall_system_usage, oversubscribed_cores
 from smddp_tf.insight.rules.inputs import all_ranks_read_everything, dataloader, io_bottleneck
 from smddp_tf.insight.rules.network import nothing_hidden, slow_link
 from smddp_tf.insight.rules.ranks import different_speeds, late_rank

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from smddp_tf.insight.finding import Finding, NotSeen, Parameters, rule
-from smddp_tf.insight.recording import Numbers, Recording, Table
-from smddp_tf.insight.rules.gpus import gpu_hosts, idle_while
+from smddp_tf.insight.finding import Finding, Parameters, rule
+from smddp_tf.insight.recording import NotSeen, Numbers, Recording, Table
+from smddp_tf.insight.rules.hosts import gpu_hosts, idle_while
 from smddp_tf.insight.rules.waiting import waiting_hosts
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from smddp_tf.insight.finding import Finding, NotSeen, Parameters, rule
-from smddp_tf.insight.recording import Recording
+from smddp_tf.insight.finding import Finding, Parameters, rule
+from smddp_tf.insight.recording import NotSeen, Recording
 from smddp_tf.insight.rules.spans import BLOCK, blocks, longest_run
 from smddp_tf.insight.rules.waiting import waiting_hosts
 

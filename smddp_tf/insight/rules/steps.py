@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from smddp_tf.insight.finding import Finding, NotSeen, Parameters, rule
-from smddp_tf.insight.recording import Numbers, Recording
+from smddp_tf.insight.finding import Finding, Parameters, rule
+from smddp_tf.insight.recording import NotSeen, Numbers, Recording
 
 _PARTS = {"input": "waits for input", "computation": "computes", "exposed": "waits for gradients"}
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from smddp_tf.keras.callbacks.best_model_checkpoint import BestModelCheckpoint
 from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
-from smddp_tf.keras.callbacks.diagnose import Diagnose
-from smddp_tf.keras.callbacks.learning_rate_schedule import LearningRateScheduleCallback
-from smddp_tf.keras.callbacks.learning_rate_warmup import LearningRateWarmupCallback
-from smddp_tf.keras.callbacks.metric_average import MetricAverageCallback
-from smddp_tf.keras.callbacks.metric_sum import MetricSumCallback
+from smddp_tf.keras.callbacks.epoch_metrics import MetricAverageCallback, MetricSumCallback
+from smddp_tf.keras.callbacks.learning_rate_schedule import LearningRateScheduleCallback, LearningRateWarmupCallback
 from smddp_tf.keras.callbacks.preemption_checkpoint import PreemptionCheckpoint
 from smddp_tf.keras.callbacks.rank_zero import on_rank_zero
-from smddp_tf.keras.callbacks.throughput import Throughput
+from smddp_tf.keras.callbacks.throughput import Diagnose, Throughput
 from smddp_tf.keras.callbacks.uneven_batches import UnevenBatchesCallback
 
 __all__ = [

@@ -83,7 +83,13 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
     def filepath(self, value: str | os.PathLike[str] | None) -> None:
         if value is not None:
             value = str(value)
-            self._check_ending(value)
+            # On every rank, although one saves: a bad name must not stop rank 0 alone while the others wait for it.
+            endings = (".weights.h5",) if self._weights_only else _EXTENSIONS
+            if not value.endswith(endings):
+                raise ValueError(
+                    f"`filepath` must end in {' or '.join(endings)} with save_weights_only={self._weights_only}. "
+                    f"Received: filepath={value!r}."
+                )
             if is_for_fsspec(value):
                 urls.file_system(value)
         self._filepath = value
@@ -109,12 +115,3 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
                 hook(number, logs)
 
         together(self.model, save)
-
-    def _check_ending(self, filepath: str) -> None:
-        """On every rank, although one saves: a bad name must not stop rank 0 alone while the others wait for it."""
-        endings = (".weights.h5",) if self._weights_only else _EXTENSIONS
-        if not filepath.endswith(endings):
-            raise ValueError(
-                f"`filepath` must end in {' or '.join(endings)} with save_weights_only={self._weights_only}. "
-                f"Received: filepath={filepath!r}."
-            )

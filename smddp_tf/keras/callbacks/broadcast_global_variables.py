@@ -72,8 +72,10 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         """Sends what exists. Every rank asks first whether all ranks have it, so all make the same calls."""
         self._sent = []
         self._has_batches = self._settled = False
-        ready = _build_optimizer_of(self.model) and not self._is_extended()
-        if not any_rank(not ready, f"{_NAME} (is the model built)"):
+        ready = _build_optimizer_of(self.model)
+        # Nothing is sent before a batch where other code has replaced our `on_batch_end`, as with Horovod.
+        ours = getattr(self.on_batch_end, "__func__", None) is BroadcastGlobalVariablesCallback.on_batch_end
+        if not any_rank(not (ready and ours), f"{_NAME} (is the model built)"):
             self._send()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
@@ -85,10 +87,6 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
                 "call it: super().on_batch_end(batch, logs)."
             )
         self._sent = []
-
-    def _is_extended(self) -> bool:
-        """Returns whether other code has replaced our `on_batch_end`. Then nothing is sent before, as with Horovod."""
-        return getattr(self.on_batch_end, "__func__", None) is not BroadcastGlobalVariablesCallback.on_batch_end
 
     def on_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Notes that there are batches."""

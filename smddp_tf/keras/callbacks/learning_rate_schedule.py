@@ -1,4 +1,4 @@
-"""LearningRateScheduleCallback: the learning rate as a multiple of an initial one, epoch by epoch or batch by batch."""
+"""The learning rate as a multiple of an initial one, epoch by epoch or batch by batch; and its warm-up."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from smddp_tf.basics import rank, size
 from smddp_tf.collectives.tensor_types import AnyOptimizer
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.roles.optimizers import innermost
@@ -88,7 +89,13 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             self.initial_lr = rate
             self._is_stepped = int(innermost(self.model.optimizer).iterations) > 0
         if self._detect_steps:
-            self.steps_per_epoch = self._steps_of_fit()
+            self.steps_per_epoch = (self.params or {}).get("steps")
+            if not self.steps_per_epoch:
+                raise ValueError(
+                    f"{type(self).__name__} could not find out the number of steps per epoch: the data given to `fit` "
+                    "does not tell its length. Received: steps_per_epoch=None. Pass `steps_per_epoch` to the callback "
+                    "or to `fit`."
+                )
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.current_epoch = epoch
@@ -132,15 +139,60 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             )
         return float(rate.numpy())
 
-    def _steps_of_fit(self) -> Any:
-        steps = (self.params or {}).get("steps")
-        if not steps:
-            raise ValueError(
-                f"{type(self).__name__} could not find out the number of steps per epoch: the data given to `fit` does "
-                "not tell its length. Received: steps_per_epoch=None. Pass `steps_per_epoch` to "
-                "the callback or to `fit`."
-            )
-        return steps
+
+class LearningRateWarmupCallback(LearningRateScheduleCallback):
+    """Raises the learning rate from `initial_lr / size` to `initial_lr`, a little at every batch.
+
+    With N ranks a step sees N times the samples, and the linear scaling rule asks for N times the learning rate. Such a
+    rate is too large for the first epochs; gradual warm-up starts at the rate that is right for one rank and reaches
+    the full one with the last batch of `warmup_epochs` (Goyal et al. 2017, sections 2.1 and 2.2,
+    https://arxiv.org/abs/1706.02677). With one rank the rate stays as it is.
+
+    At batch b (from 0) of epoch e, with S steps per epoch: `initial_lr / size * (1 + (size - 1) * t)` with
+    `t = (e + (b + 1) / S) / warmup_epochs`. Afterwards the rate is left as it is.
+
+    Example:
+
+    >>> rate = 0.01 * hvd.size()
+    >>> optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(rate, momentum=0.9))
+    >>> callbacks = [hvd.callbacks.LearningRateWarmupCallback(initial_lr=rate, warmup_epochs=3, verbose=1)]
+
+    Args:
+        initial_lr: Float, the full learning rate, already scaled by the number of ranks. `None`, as older Horovod
+            scripts have it, takes the optimizer's; not where training is resumed. Defaults to `None`.
+        warmup_epochs: Number of epochs it takes. Defaults to `5`.
+        momentum_correction: Boolean; see `LearningRateScheduleCallback`. Defaults to `True`.
+        steps_per_epoch: Integer. Defaults to `None`, what `fit` knows of its data.
+        verbose: `1` makes rank 0 print a line when the warm-up is over. Defaults to `0`.
+    """
+
+    def __init__(
+        self,
+        initial_lr: float | None = None,
+        warmup_epochs: float = 5,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            initial_lr=initial_lr,
+            multiplier=self._share_of_full_rate,
+            end_epoch=warmup_epochs,
+            staircase=False,
+            momentum_correction=momentum_correction,
+            steps_per_epoch=steps_per_epoch,
+        )
+        self.warmup_epochs = warmup_epochs
+        self.verbose = verbose
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        super().on_epoch_end(epoch, logs)
+        if self.verbose > 0 and epoch == self.end_epoch - 1 and rank() == 0:
+            print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {self._read_rate():g}.")
+
+    def _share_of_full_rate(self, epoch: float) -> float:
+        done: float = (epoch + 1 / self.steps_per_epoch) / self.warmup_epochs
+        return (1 + (size() - 1) * done) / size()
 
 
 def scale_momentum(optimizer: AnyOptimizer, old_rate: float, new_rate: float) -> None:
@@ -176,12 +228,8 @@ def _buffers_holding_rate(optimizer: AnyOptimizer) -> list[tf.Variable]:
     optimizer = innermost(optimizer)
     if LEGACY and isinstance(optimizer, (keras.optimizers.legacy.SGD, keras.optimizers.legacy.RMSprop)):
         return [slots["momentum"] for slots in optimizer._slots.values() if "momentum" in slots]
-    if isinstance(optimizer, keras.optimizers.SGD):
-        buffers = getattr(optimizer, "momentums", [])
-    elif isinstance(optimizer, keras.optimizers.RMSprop):
-        buffers = getattr(optimizer, "_momentums", [])
-    else:
-        buffers = []
+    names = ((keras.optimizers.SGD, "momentums"), (keras.optimizers.RMSprop, "_momentums"))
+    buffers = [each for kind, name in names if isinstance(optimizer, kind) for each in getattr(optimizer, name, [])]
     return [buffer if LEGACY else getattr(buffer, "value", buffer) for buffer in buffers if buffer is not None]
 
 

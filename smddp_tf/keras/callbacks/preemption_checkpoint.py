@@ -17,7 +17,7 @@ from smddp_tf.basics import rank
 from smddp_tf.collectives.layouts import layout_of
 from smddp_tf.collectives.objects import broadcast_object
 from smddp_tf.collectives.rank_facts import any_rank
-from smddp_tf.elastic.remote import commits_in
+from smddp_tf.elastic.commits import commits_in
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.elastic.states import TensorFlowKerasState
 from smddp_tf.keras.roles.optimizers import innermost

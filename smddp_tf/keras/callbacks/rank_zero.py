@@ -141,13 +141,11 @@ def _restore_together(on_rank: keras.callbacks.Callback, restore: Callable[[], A
 
 def _restored(model: keras.Model, restore: Callable[[], Any]) -> tuple[Exception | None, int | None]:
     """Returns the error, if any, and the epoch to go on with; None where there was no backup."""
-    before = model._initial_epoch
-    model._initial_epoch = None  # BackupAndRestore sets it when it finds a backup
+    before, model._initial_epoch = model._initial_epoch, None  # BackupAndRestore sets it when it finds a backup
     try:
         restore()
+        return None, model._initial_epoch
     except Exception as error:  # whatever it is, the other ranks are waiting for an answer
         return error, None
-    epoch = model._initial_epoch
-    if epoch is None:
+    finally:
         model._initial_epoch = before
-    return None, epoch

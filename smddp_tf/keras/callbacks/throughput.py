@@ -1,7 +1,8 @@
-"""Throughput: how fast all ranks train together, and where the time of a step goes."""
+"""Throughput: how fast all ranks train together, and where the time of a step goes. Diagnose records it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -66,7 +67,7 @@ class Throughput(keras.callbacks.Callback):
         self._before: input_waits.Counted | None = None  # the current steps; None where there are none
         self._marks: list[float] = []  # where all but the last of these ended
         self._running: dict[str, float] = {}  # for the logs of batches
-        self._trace: Any = None
+        self._trace = contextlib.ExitStack()  # of the current step, for TensorFlow's profiler
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._together = is_initialized() and size() > 1 and model_reduces(self.model)
@@ -76,9 +77,8 @@ class Throughput(keras.callbacks.Callback):
             self.data.time_steps()
         for board in self.tensorboards:
             _write_hyperparameters(board, self.model, self.params)
-            board._summary_module = SimpleNamespace(
-                **{**vars(tf.summary), "scalar": _headed}
-            )  # what Keras's `TensorBoard.summary` returns
+            # What Keras's `TensorBoard.summary` returns.
+            board._summary_module = SimpleNamespace(**{**vars(tf.summary), "scalar": _headed})
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch = epoch
@@ -88,14 +88,13 @@ class Throughput(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if self.data is None:  # another one measures this `fit`
             return
-        self._end_trace()
+        self._trace.close()
         if self._before is None or self._times.begin() >= _TOGETHER_SECONDS:
             self._before = self._end_steps()
             self._times.begin()
         else:
             self._marks.append(time.perf_counter())
-        self._trace = tf.profiler.experimental.Trace("train", step_num=self._steps_begun, _r=1)
-        self._trace.__enter__()
+        self._trace.enter_context(tf.profiler.experimental.Trace("train", step_num=self._steps_begun, _r=1))
         self._steps_begun += 1
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
@@ -135,19 +134,49 @@ class Throughput(keras.callbacks.Callback):
                 self._running = _shown(self._times.sums, size() if self._together else 1)
         return counted
 
-    def _end_trace(self) -> None:
-        trace, self._trace = self._trace, None
-        if trace is not None:
-            trace.__exit__(None, None, None)
-
     def _pause(self) -> None:
-        self._end_trace()
+        self._trace.close()
         self._end_steps()
         self._times.pause()
 
     def _gathered(self, mine: Sequence[float]) -> Any:
         """A row of each rank."""
         return numbers_of_ranks(mine, "Throughput") if self._together else np.array([mine])
+
+
+class Diagnose(Throughput):
+    """Records what a training does, in a folder, for `smddprun --diagnose DIR`.
+
+    A `Throughput` that also starts a recording when training begins and stops it when training ends, unless one runs
+    already. Give it to `fit` on all ranks, as the first callback.
+
+    Example:
+
+    >>> model.fit(x, y, callbacks=[hvd.callbacks.Diagnose("recording")])
+
+    Args:
+        folder: String or path, the same one on all hosts; made if need be. What an earlier job has left in it is
+            removed.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self.folder = folder
+        self._started = False
+
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+        self._started = is_initialized() and recording.current() is None
+        if self._started:
+            recording.start(self.folder)
+        super().on_train_begin(logs)
+
+    def on_train_end(self, logs: dict[str, float] | None = None) -> None:
+        super().on_train_end(logs)
+        current = recording.current()
+        if self._started and current is not None:
+            recording.stop()
+            if rank() == 0:
+                print(f"What this training did is recorded. To read it: smddprun --diagnose {current.folder}")
 
 
 def _headed(name: str, *value: Any, **step: Any) -> Any:

@@ -140,9 +140,6 @@ class TensorFlowKerasState(ObjectState):
 class KerasState(TensorFlowKerasState):
     """`TensorFlowKerasState` under the name that `horovod.tensorflow.keras.elastic` has for it."""
 
-    def __init__(self, model: tf.keras.Model, optimizer: AnyOptimizer | None = None, **kwargs: Any) -> None:
-        super().__init__(model, optimizer, **kwargs)
-
 
 def _is_taken_over_by_rank_0(variable: AnyVariable, value: object) -> bool:
     """False for what each rank takes over itself: values of which it has a part, or that follow the content."""

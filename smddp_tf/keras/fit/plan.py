@@ -19,8 +19,7 @@ from smddp_tf.basics import is_initialized, rank, size
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.best_model_checkpoint import BestModelCheckpoint
 from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
-from smddp_tf.keras.callbacks.metric_average import MetricAverageCallback
-from smddp_tf.keras.callbacks.metric_sum import MetricSumCallback
+from smddp_tf.keras.callbacks.epoch_metrics import MetricAverageCallback, MetricSumCallback
 from smddp_tf.keras.callbacks.rank_zero import on_rank_zero
 from smddp_tf.keras.callbacks.throughput import Throughput
 from smddp_tf.keras.callbacks.uneven_batches import JOIN, OFF

@@ -143,18 +143,17 @@ class DistributedEmbedding(keras.layers.Layer):
             if (layout := layout_of(part)) is not None:
                 mark(part, layout)
         tables = list(zip(map(identity, self._parts), self._structure.layouts, ids))
-        apart = [number for number, (_, layout, _) in enumerate(tables) if layout.is_sharded]
-        results: dict[int, Any] = {}
-        if apart:
-            self._check_session(tables[apart[0]][1].ranks)
-            found = exchanged([tables[number] for number in apart], check, rank(), self.compute_dtype, _received)
-            results = dict(zip(apart, found))
-        refused = None if apart else check.refuse(check.found[tf.newaxis])
-        with tf.control_dependencies([] if refused is None else [refused]):
-            for number, (table, _, rows) in enumerate(tables):
-                if number not in results:
-                    results[number] = local_rows(table, rows, self.compute_dtype)
-        return [results[number] for number in range(len(tables))]
+        sharded = [each for each in tables if each[1].is_sharded]
+        if sharded:
+            self._check_session(sharded[0][1].ranks)
+            found, checks = iter(exchanged(sharded, check, rank(), self.compute_dtype, _received)), []
+        else:
+            found, checks = iter(()), [check.refuse(check.found[tf.newaxis])]
+        with tf.control_dependencies(checks):
+            return [
+                next(found) if layout.is_sharded else local_rows(table, rows, self.compute_dtype)
+                for table, layout, rows in tables
+            ]
 
     def _check_session(self, ranks: int) -> None:
         if not is_initialized() or size() != ranks:

@@ -44,9 +44,8 @@ class Layout(NamedTuple):
         if self.is_sharded and self.placement == "row_wise":
             rows = slice(rank, self.rows, self.ranks)
         elif self.is_sharded and self.placement == "column_wise":
-            columns = slice(
-                *(r * (self.columns // self.ranks) + min(r, self.columns % self.ranks) for r in (rank, rank + 1))
-            )
+            each, more = divmod(self.columns, self.ranks)
+            columns = slice(rank * each + min(rank, more), (rank + 1) * each + min(rank + 1, more))
         elif self.is_sharded and rank != self.owner:
             rows = slice(0, 0)
         return rows, columns

@@ -126,7 +126,7 @@ class ShardedState:
             for grad, part, full in zip(grads, parts, variables)
         ]
         pairs = zip(grads, parts, variables)
-        self._clipped = [part is not full for grad, part, full in pairs if _is_clipped(grad, full)]
+        self._clipped = [part is not full for grad, part, full in pairs if grad is not None and not stays_local(full)]
         result = plain(shards, parts)
         for grad, part, variable in zip(grads, parts, variables):
             if grad is not None and part is not variable and getattr(variable, "constraint", None) is not None:
@@ -205,10 +205,6 @@ def _varies(slot: keras.Variable) -> bool:
     """Are there several numbers in it? A graph cannot tell."""
     value = tf.convert_to_tensor(slot)
     return tf.executing_eagerly() and bool(tf.reduce_any(value != value[:1]))
-
-
-def _is_clipped(grad: tf.Tensor | None, variable: keras.Variable) -> bool:
-    return grad is not None and not stays_local(variable)
 
 
 def _shard_of(value: tf.Tensor, part: keras.Variable) -> tf.Tensor:

@@ -39,10 +39,9 @@ def degree_of(partition_state: str | int | None) -> int:
         )
     if asked is None or basics.size() == 1:
         return 1
-    uneven_nodes = asked == "node" and not basics.is_homogeneous()
     degree = {"node": basics.local_size(), "world": basics.size()}.get(asked) or int(asked)
     possible = possible_degrees()
-    if uneven_nodes or degree not in possible:
+    if degree not in possible or (asked == "node" and not basics.is_homogeneous()):
         raise ValueError(
             f"`partition_state` must divide the {basics.size()} ranks, and divide the ranks of a node or be a multiple "
             f"of them ({basics.local_size()} here; the nodes must be equally large for all but 1 and {basics.size()}). "

@@ -18,8 +18,7 @@ from smddp_tf.exceptions import LaunchError
 from smddp_tf.lifecycle.placement import find_placement
 from smddp_tf.lifecycle.rank_variables import without_rank_variables
 from smddp_tf.run.cli.check_build import build_report, version
-from smddp_tf.run.cli.config_file import read_config
-from smddp_tf.run.cli.options import GroupedCommand, notes_for, variables_of_knobs, with_options
+from smddp_tf.run.cli.options import OPTIONS, GroupedCommand, notes_for, read_config, variables_of_knobs
 from smddp_tf.run.hosts.hosts import Host
 from smddp_tf.run.launch import sagemaker
 from smddp_tf.run.launch.function import payload_of, results_of
@@ -43,7 +42,8 @@ _TWO_HERE = (Host("localhost", 2),), 2  # hosts and ranks for `--doctor`, where 
 
 def launcher(function: Callable[..., None]) -> click.Command:
     """Makes a command of a function that takes the options and COMMAND; its name is the program's."""
-    function = with_options(click.argument("command", nargs=-1, type=click.UNPROCESSED)(function))
+    for option in reversed([*OPTIONS, click.argument("command", nargs=-1, type=click.UNPROCESSED)]):
+        function = option(function)
     settings = {"allow_interspersed_args": False, "help_option_names": ["-h", "--help"], "max_content_width": 110}
     return click.command(function.__name__, cls=GroupedCommand, context_settings=settings)(function)
 
@@ -100,15 +100,13 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
     command: Sequence[str] = options["command"]
     if options["module"] and command:
         command = [sys.executable, "-m", *command]
-    explicit = any(options[name] is not None for name in ("doctor", "num_proc", "hosts", "hostfile"))
-    if not explicit:
-        _need(command)
+    if not command and not options["doctor"]:
+        raise LaunchError("There is no command. For example: smddprun -np 2 python train.py. --help lists the options.")
+    if all(options[name] is None for name in ("doctor", "num_proc", "hosts", "hostfile")):
         if find_placement(os.environ) is not None:
             os.environ.update({**sagemaker.variables_of_ranks(os.environ), **_variables(options)})
             run_in_process(command, _families(options))
         sagemaker.refuse_without_toolkit(os.environ)
-    if not options["doctor"]:
-        _need(command)
     environment = without_rank_variables(os.environ)
     placed = hosts_and_ranks(
         options["num_proc"], options["hosts"], options["hostfile"], options["slots_per_host"], environment
@@ -137,8 +135,7 @@ def _diagnose(folder: str, strict: bool, after_job: bool = False) -> int:
     from rich.console import Console
 
     from smddp_tf.insight import NoRecording, diagnose
-    from smddp_tf.insight.report import write_html, write_json
-    from smddp_tf.insight.text import show
+    from smddp_tf.insight.report import show, write_html, write_json
 
     try:
         diagnosis = diagnose(folder)
@@ -166,11 +163,6 @@ def _families(options: Mapping[str, Any]) -> list[str]:
     """Returns the names of the aliases that the flags install (`smddp_tf.aliases`)."""
     chosen = {options["alias"]: options["alias"], KERAS_DISTRIBUTION: options["keras_distribution"]}
     return [family for family, is_chosen in chosen.items() if is_chosen]
-
-
-def _need(command: Sequence[str]) -> None:
-    if not command:
-        raise LaunchError("There is no command. For example: smddprun -np 2 python train.py. --help lists the options.")
 
 
 def _refuse(options: Mapping[str, Any]) -> None:
@@ -235,20 +227,15 @@ def _launch(
         return _EXIT_NO_PROGRAM
     for note in notes(settings, local_interfaces()):
         say(note)
-    code = _run(options, settings, command)
+    least = options["min_np"] if options["min_np"] is not None else settings.ranks
+    if options["elastic"] or options["commit_dir"] or least < settings.ranks:
+        from smddp_tf.run.launch.restarts import Policy, run_elastic
+
+        policy = Policy(least, commits_at(options["commit_dir"]), options["reset_limit"])
+        code = run_elastic(settings, policy, lambda of_start: launch.launch(of_start, command), say).code
+    else:
+        code = launch.launch(settings, command).code
     if code == 0 and options["monitor"] and not options["quiet"]:
         with contextlib.suppress(LaunchError):  # the program has recorded nothing, or in a folder of other hosts
             _diagnose(options["monitor"], strict=False, after_job=True)
     return code
-
-
-def _run(options: Mapping[str, Any], settings: Settings, command: Sequence[str]) -> int:
-    from smddp_tf.run.launch import launch
-
-    least = options["min_np"] if options["min_np"] is not None else settings.ranks
-    if not (options["elastic"] or options["commit_dir"] or least < settings.ranks):
-        return launch.launch(settings, command).code
-    from smddp_tf.run.launch.restarts import Policy, run_elastic
-
-    policy = Policy(least, commits_at(options["commit_dir"]), options["reset_limit"])
-    return run_elastic(settings, policy, lambda of_start: launch.launch(of_start, command), say).code

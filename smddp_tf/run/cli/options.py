@@ -1,7 +1,7 @@
-"""The command line's options: those of horovodrun that apply to MPI, and a few of our own.
+"""The command line's options, and horovodrun's --config-file: YAML with sections, such as `autotune: {enabled: true}`.
 
-Options that become environment variables of the ranks are rows of `KNOBS`, one table for options, variables and the
-keys of horovodrun's YAML file.
+The options are those of horovodrun that apply to MPI, and a few of our own. Those that become environment variables of
+the ranks are rows of `KNOBS`, one table for options, variables and the keys of the file.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -69,9 +70,6 @@ class Knob:
     def __post_init__(self) -> None:
         self.key = self.key or self.name.removeprefix(f"{self.section}_")
         self.variable = self.variable or f"HOROVOD_{self.name.upper()}"
-        self.off = self.off or f"no-{self.option}"
-        if self.ignored:
-            self.help = f"Ignored: {self.ignored}"
         if self.kind is bool and self.as_text is str:
             self.as_text = _as_switch
 
@@ -141,14 +139,14 @@ KNOBS = (
 
 def _knob_option(knob: Knob) -> Callable[..., Any]:
     hidden = bool(knob.ignored)  # docs/launching.md lists them
-    flag = f"--{knob.option}/--{knob.off}" if knob.kind is bool else f"--{knob.option}"
+    flag = f"--{knob.option}/--{knob.off or f'no-{knob.option}'}" if knob.kind is bool else f"--{knob.option}"
     return click.option(flag, knob.name, type=knob.kind, default=None, help=knob.help, hidden=hidden)
 
 
 _FLAG: dict[str, Any] = {"is_flag": True, "default": None}
 _HIDDEN: dict[str, Any] = {"hidden": True}
 
-_OPTIONS = [
+OPTIONS = [
     click.option("-v", "--version", "show_version", help="Print the version.", **_FLAG),
     click.option("-np", "--np", "-n", "--num-proc", "num_proc", type=_Ranks(), help="Number of ranks."),
     click.option("-cb", "--check-build", "check_build", help="Print what is built.", **_FLAG),
@@ -199,6 +197,21 @@ _OPTIONS = [
 ]  # fmt: skip
 
 
+# Of the config file: keys outside of its sections, and keys of sections that have no knob.
+_TOP_KEYS = {
+    "binding_args", "disable_cache", "hostfile", "hosts", "mpi_args", "network_interfaces", "num_proc",
+    "output_filename", "prefix_timestamp", "ssh_identity_file", "ssh_port", "start_timeout", "fabric", "tcp", "verbose",
+}  # fmt: skip
+_TOP_ALIASES = {"np": "num_proc", "network_interface": "network_interfaces", "host_file": "hostfile"}
+_KEYS_WITHOUT_KNOB = {
+    "logging": {"hide_timestamp": "log_with_timestamp"},
+    "elastic": {
+        "min_np": "min_np", "min_num_proc": "min_np", "max_np": "max_np", "max_num_proc": "max_np",
+        "slots_per_host": "slots_per_host", "elastic_timeout": "elastic_timeout", "reset_limit": "reset_limit",
+        "host_discovery_script": "host_discovery_script",
+    },
+}  # fmt: skip
+
 # The headings of --help, and the parameters below each, in this order.
 _GROUPS = {
     "Ranks and hosts": ("num_proc", "hosts", "hostfile", "slots_per_host", "ssh_port", "ssh_identity_file"),
@@ -226,13 +239,6 @@ class GroupedCommand(click.Command):
                 formatter.write_dl(group)
 
 
-def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates a click command with all of them."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
-
-
 def variables_of_knobs(values: Mapping[str, Any]) -> dict[str, str]:
     """The ranks' variables for flags by name (`fusion_threshold_mb`); those that are None are left alone.
 
@@ -241,8 +247,7 @@ def variables_of_knobs(values: Mapping[str, Any]) -> dict[str, str]:
     """
     variables = {}
     for knob in KNOBS:
-        value = values.get(knob.name)
-        if value is not None:
+        if (value := values.get(knob.name)) is not None:
             variables[knob.variable] = knob.as_text(value)
             if knob.own_variable:
                 variables[knob.own_variable] = (knob.as_own or knob.as_text)(value)
@@ -253,3 +258,54 @@ def notes_for(values: Mapping[str, Any]) -> list[str]:
     """A sentence for each given flag that has no effect."""
     given = [knob for knob in KNOBS if knob.ignored and values.get(knob.name)]
     return [f"--{knob.option} is ignored: {knob.ignored}" for knob in given]
+
+
+def read_config(path: str) -> dict[str, Any]:
+    """The options of a file, by the names of the command line's options (`num_proc`). Those given there win.
+
+    Raises:
+        LaunchError: the file cannot be read, is not such YAML, or has an unknown key.
+    """
+    import yaml
+
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise LaunchError(f"The config file {path} cannot be read: {error.strerror}.") from None
+    except yaml.YAMLError as error:
+        raise LaunchError(f"The config file {path} is not YAML: {error}") from None
+    if not isinstance(content or {}, dict):
+        raise LaunchError(f"The config file {path} must hold keys and values. Received: {type(content).__name__}.")
+    return _flattened(content or {}, path)
+
+
+def _flattened(content: dict[str, Any], path: str) -> dict[str, Any]:
+    sections = _KEYS_WITHOUT_KNOB.keys() | {knob.section for knob in KNOBS}
+    options: dict[str, Any] = {}
+    for name, value in content.items():
+        if name in sections:
+            if not isinstance(value or {}, dict):
+                raise LaunchError(f"`{name}` in {path} must be a section with keys. Received: {value!r}.")
+            for key, of_key in (value or {}).items():
+                options[_option_of(name, key, path)] = not of_key if key == "hide_timestamp" else of_key
+        elif name == "controller":
+            if str(value).lower() not in ("mpi", "auto"):
+                options[f"use_{str(value).lower()}"] = True
+        elif _TOP_ALIASES.get(name, name) in _TOP_KEYS:
+            options[_TOP_ALIASES.get(name, name)] = value
+        else:
+            raise LaunchError(
+                f"{path} has a key `{name}` that smddprun does not know. Known: the sections "
+                f"{', '.join(sorted(sections))}; the keys controller, {', '.join(sorted(_TOP_KEYS))}."
+            )
+    return options
+
+
+def _option_of(section: str, key: str, path: str) -> str:
+    options = {knob.key: knob.name for knob in KNOBS if knob.section == section} | _KEYS_WITHOUT_KNOB.get(section, {})
+    if key not in options:
+        raise LaunchError(
+            f"{path} has a key `{key}` under `{section}` that smddprun does not know. Known there: "
+            f"{', '.join(sorted(options))}."
+        )
+    return options[key]

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from smddp_tf.elastic.remote import commits_in
+from smddp_tf.elastic.commits import commits_in
 from smddp_tf.lifecycle.restart_settings import COMMIT_DIR, JOB, MIN_RANKS
 from smddp_tf.run.hosts.hosts import NotStarted, total_slots
 from smddp_tf.run.launch.job import Outcome

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -39,6 +40,7 @@ class LineSplitter:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._parts: list[str] = []
         self._length = 0
+        self.fed = 0.0  # when the last chunk came, by `time.monotonic`
 
     def __len__(self) -> int:
         """The number of characters of the incomplete line."""
@@ -51,6 +53,7 @@ class LineSplitter:
             chunk: the next bytes of the stream.
             final: whether it is the last chunk.
         """
+        self.fed = time.monotonic()
         *ended, rest = _ENDS.split(self._decoder.decode(chunk, final))
         segments = []
         for text, end in zip(ended[::2], ended[1::2]):
@@ -96,10 +99,8 @@ class OutputTail:
 
     def lines(self) -> list[str]:
         """Returns the last traceback, else the last lines; [] when nothing was printed."""
-        return (
-            last_traceback([text for stream, text in self._kept if stream])
-            or [text for _, text in self._kept if text.strip()][-_SHOWN_LINES:]
-        )
+        of_stderr = [text for stream, text in self._kept if stream]
+        return last_traceback(of_stderr) or [text for _, text in self._kept if text.strip()][-_SHOWN_LINES:]
 
 
 def starts_traceback(line: str) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from pathlib import Path
 from typing import IO
 
 from smddp_tf.exceptions import LaunchError
+from smddp_tf.monitor.lines import opened
 from smddp_tf.run.output.console import STREAMS, Console, write
 from smddp_tf.run.output.lines import LineSplitter, OutputTail, Segment, starts_traceback
 
@@ -51,7 +51,6 @@ class Output:
         self._console = Console(timestamps)
         self._greetings = greetings
         self._partial: dict[tuple[int, int], LineSplitter] = {}
-        self._since: dict[tuple[int, int], float] = {}  # when the last segment of an unfinished line came
         self._tails = {rank: OutputTail() for rank in range(ranks)}
         self._held: dict[int, _Held] = {}
         self._raising: set[int] = set()
@@ -62,7 +61,8 @@ class Output:
             try:
                 of_rank.mkdir(parents=True, exist_ok=True)
                 for stream, name in enumerate(STREAMS):
-                    self._files[rank, stream] = _plain_file(of_rank / name)
+                    # Follows no link: the folder may be one that others can write to.
+                    self._files[rank, stream] = opened(of_rank / name, "wb", buffering=0)
             except OSError as error:
                 raise LaunchError(
                     f"--output-filename {folder}: expected a folder that can be made, and written to, on this host. "
@@ -87,19 +87,14 @@ class Output:
         splitter = self._partial.setdefault((rank, stream), LineSplitter())
         for segment in splitter.feed(chunk):
             self._show(rank, stream, segment)
-        if splitter:
-            self._since[rank, stream] = time.monotonic()
-        else:
-            self._since.pop((rank, stream), None)
         self._console.flush()
 
     def look_around(self) -> None:
         """Shows delayed output: call it several times a second."""
         now = time.monotonic()
-        for (rank, stream), since in list(self._since.items()):
-            if now - since > _IDLE_SECONDS:
-                del self._since[rank, stream]
-                self._show(rank, stream, self._partial[rank, stream].unfinished())
+        for (rank, stream), splitter in self._partial.items():
+            if splitter and now - splitter.fed > _IDLE_SECONDS:
+                self._show(rank, stream, splitter.unfinished())
         for rank, held in list(self._held.items()):
             if now > held.until:
                 self._release(rank)
@@ -107,20 +102,17 @@ class Output:
 
     def end_of(self, rank: int, stream: int) -> None:
         """Prints an incomplete last line of the rank."""
-        self._since.pop((rank, stream), None)
-        splitter = self._partial.pop((rank, stream), None)
-        if splitter is not None:
-            left = [*splitter.feed(b"", final=True), splitter.unfinished()]
-            for segment in left:
-                if segment.text:
-                    self._show(rank, stream, Segment(segment.text, "\n"))
-            self._console.flush()
+        splitter = self._partial.pop((rank, stream), LineSplitter())
+        for segment in (*splitter.feed(b"", final=True), splitter.unfinished()):
+            if segment.text:
+                self._show(rank, stream, Segment(segment.text, "\n"))
+        self._console.flush()
 
     def raises(self, rank: int) -> None:
         """The rank has reported that an exception ends it: its traceback follows, if it has not arrived yet."""
         self._raising.add(rank)
         if rank in self._held:
-            self._held[rank].until = self._new_hold(rank).until
+            self._held[rank].until = time.monotonic() + _RAISES_SECONDS
 
     def end_of_rank(self, rank: int, last: bool = False) -> None:
         """The rank has ended. With `last` its traceback waits for `tail_of`."""
@@ -145,7 +137,8 @@ class Output:
                 return
             self._tails[rank].add(stream, segment.text, segment.end)
             if stream and (rank in self._held or starts_traceback(segment.text)):
-                held = self._held.setdefault(rank, self._new_hold(rank))
+                seconds = _RAISES_SECONDS if rank in self._raising else _HOLD_SECONDS
+                held = self._held.setdefault(rank, _Held(seconds))
                 held.add(segment)
                 if held.characters > _HELD_CHARACTERS:
                     self._release(rank)
@@ -153,9 +146,6 @@ class Output:
         elif _OF_NO_USE in segment.text:
             return
         self._console.show(rank, stream, segment)
-
-    def _new_hold(self, rank: int) -> _Held:
-        return _Held(_RAISES_SECONDS if rank in self._raising else _HOLD_SECONDS)
 
     def _release(self, rank: int) -> None:
         if held := self._held.pop(rank, None):
@@ -173,9 +163,3 @@ class Output:
                 del self._files[rank, stream]
                 file.close()
                 write(1, f"smddprun: {file.name}: {error.strerror}. This file ends here.\n")
-
-
-def _plain_file(path: Path) -> IO[bytes]:
-    """Opens `path` for writing, empty. Follows no link: the folder may be one that others can write to."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    return open(path, "wb", buffering=0, opener=lambda name, _: os.open(name, flags, 0o666))

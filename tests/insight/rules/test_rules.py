@@ -9,12 +9,20 @@ import pytest
 
 from smddp_tf.insight import diagnose
 from smddp_tf.insight.rules import RULES
-from tests.insight.rules import test_gpus, test_hosts, test_inputs, test_network, test_ranks, test_steps, test_waiting
+from tests.insight.rules import (
+    test_hosts,
+    test_hosts_gpus,
+    test_inputs,
+    test_network,
+    test_ranks,
+    test_steps,
+    test_waiting,
+)
 from tests.insight.written_recording import WrittenRecording
 
 
 def test_every_rule_has_a_fault() -> None:
-    tests = (test_gpus, test_hosts, test_inputs, test_network, test_ranks, test_steps, test_waiting)
+    tests = (test_hosts, test_hosts_gpus, test_inputs, test_network, test_ranks, test_steps, test_waiting)
     found = {rule for test in tests for _, _, expected in test.FAULTS.values() for rule, _, _ in expected}
     assert found == {rule.name for rule in RULES} - {"OverallSystemUsage"}
 

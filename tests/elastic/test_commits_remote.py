@@ -15,7 +15,7 @@ import pytest
 
 from smddp_tf import urls
 from smddp_tf.elastic import ObjectState
-from smddp_tf.elastic.remote import commits_in
+from smddp_tf.elastic.commits import commits_in
 from smddp_tf.exceptions import LaunchError
 from smddp_tf.run.launch.restarts import _newest
 from smddp_tf.run.launch.settings import commits_at
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Commits a small thing, then one that is uploaded in several parts.
 WRITER = """
 import sys, numpy as np
-from smddp_tf.elastic.remote import commits_in
+from smddp_tf.elastic.commits import commits_in
 commits = commits_in(sys.argv[1])
 commits.write("first")
 commits.write(np.ones(101 << 20, np.uint8))

@@ -1,8 +1,9 @@
-"""Commits on disk: every file is complete, and the newest complete one is found. Needs no TensorFlow.
+"""Commits: every file is complete, and the newest complete one is found. Needs no TensorFlow.
 
-A commit is written under another name, forced to the disk, and renamed. It begins with a digest of the rest. No file is
-ever opened through a symbolic link, and a file that is read must belong to this user (or root) and not be writable by
-others, because it is unpickled.
+They are in a folder, or at a URL of `fsspec`, such as "s3://bucket/job17". In a folder a commit is written under
+another name, forced to the disk, and renamed. It begins with a digest of the rest. No file is ever opened through a
+symbolic link, and a file that is read must belong to this user (or root) and not be writable by others, because it is
+unpickled.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import re
 import socket
 import stat
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +48,11 @@ _LOCK_SECONDS = 10.0
 # another process may have removed it since it was opened, and a third one may have locked the next file of that name.
 # The process ids tell those that a fork has from its parent, which holds them.
 _held: dict[tuple[str, str], tuple[int, IO[str]]] = {}
+
+
+def commits_in(folder: str | os.PathLike[str], keep: int = 2, prefix: str = "") -> CommitFolder:
+    """The commits in a folder of this machine or at a URL; the arguments are those of `CommitFolder`."""
+    return (RemoteCommits if urls.is_url(folder) else CommitFolder)(folder, keep, prefix)
 
 
 class CommitFolder:
@@ -191,14 +198,22 @@ class CommitFolder:
 
     def _store(self, name: str, content: tuple[Any, ...]) -> None:
         os.makedirs(self.path, mode=0o700, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with self._folder() as folder:
-            self._write_unfinished(folder, content)
-            os.rename(_UNFINISHED, name, src_dir_fd=folder, dst_dir_fd=folder)
+            _remove(folder, _UNFINISHED)  # of a process that was killed
+            try:
+                with open(os.open(_UNFINISHED, flags, 0o600, dir_fd=folder), "wb") as file:
+                    _write_content(file, content)
+                    os.fsync(file.fileno())
+                os.rename(_UNFINISHED, name, src_dir_fd=folder, dst_dir_fd=folder)
+            finally:
+                _remove(folder, _UNFINISHED)  # where it was not renamed
             os.fsync(folder)
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[BufferedReader]:
-        with self._folder() as folder, _opened(folder, name) as file:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with self._folder() as folder, open(os.open(name, flags, dir_fd=folder), "rb") as file:
             _check_owner(file, os.path.join(self.path, name))
             yield file
 
@@ -214,19 +229,42 @@ class CommitFolder:
         finally:
             os.close(folder)
 
-    def _write_unfinished(self, folder: int, content: tuple[Any, ...]) -> None:
-        _remove(folder, _UNFINISHED)  # of a process that was killed
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            with open(os.open(_UNFINISHED, flags, 0o600, dir_fd=folder), "wb") as file:
-                write_content(file, content)
-                os.fsync(file.fileno())
-        except BaseException:
-            _remove(folder, _UNFINISHED)
-            raise
+
+class RemoteCommits(CommitFolder):
+    """The commits of one job at a URL. One process writes, any may read.
+
+    A commit is written to a file of this machine, which has no name, and uploaded as one object. Where the upload
+    breaks off, an object store shows no object; elsewhere the digest shows that it is not whole. Whoever may write
+    there can run code here. There are no locks: `write` finds out that another job has written.
+
+    Raises:
+        ImportError, ValueError: see `urls.file_system`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], keep: int = 2, prefix: str = "") -> None:
+        super().__init__(path, keep, prefix)
+        urls.file_system(self.path)
+
+    def hold(self) -> None:
+        """Does nothing."""
+
+    def _store(self, name: str, content: tuple[Any, ...]) -> None:
+        with tempfile.TemporaryFile() as file:
+            _write_content(file, content)
+            urls.upload(_path_of(file), f"{self.path}/{name}")
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[BufferedReader]:
+        with tempfile.TemporaryFile() as copy:
+            urls.download(f"{self.path}/{name}", _path_of(copy))
+            with open(_path_of(copy), "rb") as file:
+                yield file
+
+    def _remove(self, name: str) -> None:
+        urls.remove(f"{self.path}/{name}")
 
 
-def write_content(file: IO[bytes], content: tuple[Any, ...]) -> None:
+def _write_content(file: IO[bytes], content: tuple[Any, ...]) -> None:
     """Writes a complete commit, with its digest, to an empty file."""
     file.write(_MAGIC + bytes(_DIGEST_BYTES))
     writer = _Digesting(file)
@@ -254,11 +292,6 @@ def _remove(folder: int, name: str) -> None:
         os.unlink(name, dir_fd=folder)
 
 
-def _opened(folder: int, name: str) -> BufferedReader:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    return open(os.open(name, flags, dir_fd=folder), "rb")
-
-
 def _locked(file: IO[str]) -> bool:
     """Locks it; true where the file system has no locks, too."""
     try:
@@ -276,6 +309,11 @@ def _check_owner(file: IO[Any], path: str) -> None:
         f"{path} is not used: a commit must be a plain file that belongs to this user and that nobody else may write, "
         f"because reading it runs what is in it. Found: {described(found)}."
     )
+
+
+def _path_of(file: IO[bytes]) -> str:
+    """Under which this process can open a file without a name again."""
+    return f"/proc/self/fd/{file.fileno()}"
 
 
 def _is_whole(file: IO[bytes]) -> bool:

@@ -1,4 +1,4 @@
-"""MetricSumCallback: epoch metrics as one process on the data of all ranks has them."""
+"""MetricAverageCallback and MetricSumCallback: epoch metrics that mean the same on every rank."""
 
 from __future__ import annotations
 
@@ -12,7 +12,53 @@ from smddp_tf.keras import metric_merge
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.metric_merge import VALIDATION, Seen, exact_metrics, states_of
 
-_NAME = "MetricSumCallback"
+_AVERAGE, _SUM = "MetricAverageCallback", "MetricSumCallback"
+
+
+class MetricAverageCallback(keras.callbacks.Callback):
+    """Replaces every metric in the logs of an epoch by its mean over all ranks.
+
+    Each rank computes metrics on its own part of the data. Put this callback before those that read metrics
+    (`ReduceLROnPlateau`, `EarlyStopping`, `ModelCheckpoint`, `TensorBoard`): they see the mean, and decide the same on
+    every rank. `History` and the progress bar come last and see it too. Validation metrics (`val_...`) are included, so
+    either all ranks validate or none does.
+
+    The mean is unweighted, as Horovod's: with unequal numbers of samples, one on a rank with few counts more. With
+    `weighted=True` each rank's value counts by the samples the rank has seen in the epoch, in training or, for
+    `val_...`, in validation. That is exact for values that are means over samples (loss, accuracy); it is not for
+    others (AUC, recall): see `MetricSumCallback` for those.
+
+    Example:
+
+    >>> callbacks = [hvd.callbacks.MetricAverageCallback(), keras.callbacks.EarlyStopping("val_loss")]
+
+    Args:
+        device: Taken for compatibility with Horovod; has no effect.
+        weighted: Boolean, whether samples count instead of ranks. Defaults to `False`.
+    """
+
+    for_all_ranks = True
+
+    def __init__(self, device: str = "", *, weighted: bool = False) -> None:
+        super().__init__()
+        del device
+        self.counts_samples = weighted
+        if weighted:
+            needs_keras_3("MetricAverageCallback(weighted=True)")
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Averages `logs` in place; all numeric entries are sent as one tensor, in the order of their sorted names."""
+        if size() == 1:
+            return
+        values = metric_merge.numeric_entries(logs or {})
+        metric_merge.check_same_on_all_ranks(values, _AVERAGE)
+        if not values or logs is None:
+            return
+        samples = {"": 1.0}  # of each rank as many
+        if self.counts_samples:
+            kinds = {"": "train", VALIDATION: "test"}
+            samples = {prefix: metric_merge.samples_of(self.model, kind) for prefix, kind in kinds.items()}
+        logs.update(metric_merge.means_by_samples(values, samples, f"{_AVERAGE} (means)"))
 
 
 class MetricSumCallback(keras.callbacks.Callback):
@@ -42,7 +88,7 @@ class MetricSumCallback(keras.callbacks.Callback):
 
     def __init__(self) -> None:
         super().__init__()
-        needs_keras_3(_NAME)
+        needs_keras_3(_SUM)
         self._parts: dict[str, Seen] | None = None  # of the current epoch, by the prefix of their entries
         self._has_warned = False
 
@@ -69,8 +115,8 @@ class MetricSumCallback(keras.callbacks.Callback):
         self._keep("")
         parts, self._parts = self._parts, None
         entries = metric_merge.numeric_entries(logs)
-        metric_merge.check_same_on_all_ranks({**entries, **self._names_of_states(parts)}, _NAME)
-        logs.update(metric_merge.merged(self.model, entries, parts, _NAME))
+        metric_merge.check_same_on_all_ranks({**entries, **self._names_of_states(parts)}, _SUM)
+        logs.update(metric_merge.merged(self.model, entries, parts, _SUM))
 
     def _keep(self, prefix: str) -> None:
         if self._parts is None or prefix in self._parts:  # an evaluation outside `fit`, or a second one
@@ -84,7 +130,7 @@ class MetricSumCallback(keras.callbacks.Callback):
         if others and not self._has_warned:
             self._has_warned = True
             warn_on_rank_zero(
-                f"{_NAME}: the states of the metrics {others} may not be sums over samples, so means of their results "
+                f"{_SUM}: the states of the metrics {others} may not be sums over samples, so means of their results "
                 "are shown, weighted by samples. If they are sums, set `additive_state = True` in the metric's class."
             )
         return exact

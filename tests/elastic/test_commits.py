@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smddp_tf.elastic import ObjectState, disk
-from smddp_tf.elastic.disk import CommitFolder
+from smddp_tf.elastic import ObjectState, commits
+from smddp_tf.elastic.commits import CommitFolder
 
 
 def names(folder: Path) -> list[str]:
@@ -149,7 +149,7 @@ def test_folder_must_be_the_same_everywhere(tmp_path: Path) -> None:
 
 HOLDER = """
 import sys
-from smddp_tf.elastic.disk import CommitFolder
+from smddp_tf.elastic.commits import CommitFolder
 CommitFolder(sys.argv[1], prefix="a-").write("theirs")
 print("holds", flush=True)
 sys.stdin.read()
@@ -157,7 +157,7 @@ sys.stdin.read()
 
 
 def test_two_jobs_do_not_write_to_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "_LOCK_SECONDS", 0.2)
+    monkeypatch.setattr(commits, "_LOCK_SECONDS", 0.2)
     env = {**os.environ, "SMDDP_RUN_JOB": "job-17"}
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, tmp_path], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -172,7 +172,7 @@ def test_two_jobs_do_not_write_to_one_folder(tmp_path: Path, monkeypatch: pytest
         other.communicate()
         assert CommitFolder(tmp_path, prefix="a-").write("and again, with the lock") == 3
     monkeypatch.delenv("SMDDP_RUN_JOB")
-    monkeypatch.setattr(disk, "_held", {})
+    monkeypatch.setattr(commits, "_held", {})
     assert CommitFolder(tmp_path, prefix="a-").write("ours, as the other job has ended") == 4
 
 
@@ -198,7 +198,7 @@ def test_a_fork_removes_no_lock(tmp_path: Path) -> None:
     folder.write("ours")
     forked = os.fork()
     if not forked:
-        disk._release_all()
+        commits._release_all()
         os._exit(0)
     os.waitpid(forked, 0)
     assert (tmp_path / ".lock").exists()
@@ -207,9 +207,9 @@ def test_a_fork_removes_no_lock(tmp_path: Path) -> None:
 
 CONTENDER = """
 import os, sys
-from smddp_tf.elastic import disk
-folder, inside = disk.CommitFolder(sys.argv[1]), os.path.join(sys.argv[1], "inside")
-disk._LOCK_SECONDS = 60
+from smddp_tf.elastic import commits
+folder, inside = commits.CommitFolder(sys.argv[1]), os.path.join(sys.argv[1], "inside")
+commits._LOCK_SECONDS = 60
 for _ in range(40):
     folder.hold()
     os.close(os.open(inside, os.O_CREAT | os.O_EXCL))  # fails where another process holds the folder as well

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from smddp_tf.insight import diagnose
-from smddp_tf.insight.text import heading, show, text_of
+from smddp_tf.insight.report import heading, show, text_of
 from tests.insight.written_recording import WrittenRecording
 
 
