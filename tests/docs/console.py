@@ -35,7 +35,7 @@ _READERS = {"train.py", "my_script.py"}  # scripts of the reader's own
 # Programs that are not ours: they are not looked at.
 _OTHERS = {
     "cd", "cp", "docker", "eb", "export", "git", "kubectl", "ls", "mkdir", "pip", "rattler-build", "salloc", "sbatch",
-    "scp", "source", "spack", "ssh", "tar", "tensorboard", "tests/smddp_native_tests",
+    "scp", "source", "spack", "ssh", "tar", "tensorboard", "tests/smddp_native_tests", "torchrun",
 }  # fmt: skip
 
 
