@@ -32,10 +32,6 @@ def _broadcast_object(obj: object) -> Any:
     return broadcast_object(obj, name=of_thread("hvd.elastic (state)"))
 
 
-def _problem(what: str, error: Exception) -> str:
-    return urls.shown(f"Rank 0 could not {what}: {type(error).__name__}: {error}")
-
-
 class State:
     """The base of all states: commits, messages about hosts, and callbacks after a reset.
 
@@ -137,7 +133,9 @@ class State:
         try:
             self._folder.write(self.to_disk(), self._after_content())
         except Exception as error:  # the others wait for this rank
-            return _problem(f"write a commit to {self._folder.path}", error)
+            return urls.shown(
+                f"Rank 0 could not write a commit to {self._folder.path}: {type(error).__name__}: {error}"
+            )
         return ""
 
     def _after_content(self) -> Iterator[Any]:
@@ -156,8 +154,9 @@ class State:
         """
         if self._folder is None or self._has_resumed:
             return
-        of_rank_0 = (*self._read(), self._lacks_parts) if self._rank() == 0 else None
-        number, problem, lacks_parts = self._bcast_object(of_rank_0)
+        number, problem, lacks_parts = self._bcast_object(
+            (*self._read(), self._lacks_parts) if self._rank() == 0 else None
+        )
         if problem:
             raise OSError(problem)
         if (seen := self._folder.newest()) > number:
@@ -182,7 +181,9 @@ class State:
                 print(f"smddp_tf.elastic: continues from commit {number} of {where}", file=sys.stderr)
             return self._folder.newest(), ""
         except Exception as error:  # the others wait for this rank
-            return 0, _problem(f"take over a commit of {self._folder.path}", error)
+            return 0, urls.shown(
+                f"Rank 0 could not take over a commit of {self._folder.path}: {type(error).__name__}: {error}"
+            )
 
     def to_disk(self) -> Any:
         """The values of the last `save`, in a form that `cloudpickle` can pickle. For custom states."""
