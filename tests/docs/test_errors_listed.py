@@ -19,13 +19,14 @@ KINDS = {
 }
 # These speak to whoever starts a job, installs aliases or looks at a recording, at once and in full sentences; nothing
 # runs then.
-NOTHING_RUNS = ("smddp_tf/run/", "smddp_tf/aliases/", "smddp_tf/lifecycle/placement.py", "smddp_tf/insight/")
+NOTHING_RUNS = ("smddp_tf/run/", "smddp_tf/link/", "smddp_tf/aliases/", "smddp_tf/insight/")
 # What the page has by other words, and what only tests can see. Words of each.
 INTERNAL = (
     " Given up after SMDDP_STALL_ERROR_SECONDS.",  # after "... has waited for ... s"
     ". Every rank must make the same call with the same arguments.",  # "Mismatched ", whatever
     "smddp_tf._core",  # what Python would say
     "The session has ended.",
+    "it has ended its connection",  # of a rank that has left in order, which is no error
 )
 SHORTEST = 9  # fragments below it are in every sentence
 
