@@ -68,7 +68,7 @@ train(hvd.elastic.ObjectState(step=0))
 
 
 def test_a_rank_with_fewer_steps_is_not_waited_for() -> None:
-    job = launch(["-c", FEWER_STEPS], 2, timeout=60, env={"SMDDP_START_TIMEOUT": "20"})
+    job = launch(["-c", FEWER_STEPS], 2, timeout=300, env={"SMDDP_START_TIMEOUT": "120"})
     assert job.returncode not in (0, None), job.output
     assert "Rank 0 has ended its program while this rank was still training" in job.output
-    assert job.seconds < 20
+    assert job.seconds < 120

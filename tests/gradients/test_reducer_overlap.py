@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from smddp_tf.gradients.reducer import GradientReducer
-from tests.support.overlapping import check_early_bucket_is_done_first
+from tests.support.overlapping import AfterABucket, check_early_bucket_is_done_first
 
 pytestmark = pytest.mark.ranks("2")
-
-LATE_SECONDS = 1.0
-
-
-def after_a_while(value: np.ndarray) -> np.ndarray:
-    time.sleep(LATE_SECONDS)
-    return value
 
 
 def test_a_bucket_is_reduced_before_a_late_gradient_is_ready(hvd, rank, size):
@@ -28,11 +19,17 @@ def test_a_bucket_is_reduced_before_a_late_gradient_is_ready(hvd, rank, size):
     # Two dtypes make two buckets. The late one is first in the list and in the trace: were the ops chained in that
     # order, or did the engine wait for the whole plan, the early one would come after it.
     late, early = tf.Variable(tf.zeros(8, tf.float64)), tf.Variable(tf.zeros(1 << 18))
+    after_a_bucket = AfterABucket()
 
     @tf.function
     def step():
-        slow = tf.numpy_function(after_a_while, [tf.fill([8], tf.cast(rank, tf.float64))], tf.float64)
+        slow = tf.numpy_function(after_a_bucket, [tf.fill([8], tf.cast(rank, tf.float64))], tf.float64)
         return reducer([slow, tf.range(1 << 18, dtype=tf.float32) + rank], [late, early])
 
     mean = (size - 1) / 2
-    check_early_bucket_is_done_first(step, late=np.full(8, mean), early=np.arange(1 << 18) + mean)
+
+    def begun_step():
+        after_a_bucket.begin()
+        return step()
+
+    check_early_bucket_is_done_first(begun_step, late=np.full(8, mean), early=np.arange(1 << 18) + mean)

@@ -1,6 +1,7 @@
 """Trainings on 2 ranks that are really slowed down: their recordings name the fault and no other.
 
-What else runs on the machine of these tests is seen as well: OversubscribedCores may fire in each of them.
+What else runs on the machine of these tests is seen as well: OversubscribedCores may fire in each of them. Where it
+has, other programs may have slowed down one rank more than the other, and what else was found is not looked at.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from smddp_tf.insight import Finding, diagnose
-from smddp_tf.insight.rules import max_initialization_time, oversubscribed_cores, step_outlier
+from smddp_tf.insight.rules import late_rank, max_initialization_time, oversubscribed_cores, step_outlier
 from tests.support.mpirun import SCRIPTS, launch
 
 pytestmark = pytest.mark.launches
@@ -29,40 +30,41 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def found_in(recording: Path) -> dict[str, Finding]:
-    found = diagnose(recording).findings
-    assert len({each.rule for each in found}) == len(found)
-    return {each.rule: each for each in found if each.rule != oversubscribed_cores.name}
+def found_in(recording: Path, *rules: str) -> list[Finding]:
+    """The findings of these rules, each of which has one. On a machine that was not busy no other rule has any."""
+    findings = diagnose(recording).findings
+    found = {each.rule: each for each in findings}
+    assert len(found) == len(findings)
+    busy = found.pop(oversubscribed_cores.name, None)
+    assert set(found) - set(rules) == set() or (busy is not None and busy.case == "others"), (found, busy)
+    return [found[rule] for rule in rules]
 
 
 def test_a_sleeping_map(recordings: Path) -> None:
-    found = found_in(recordings / "map")
-    assert set(found) == {"Dataloader"}
-    assert found["Dataloader"].case == "idle"
-    assert found["Dataloader"].figures["share"] > 30
+    [loader] = found_in(recordings / "map", "Dataloader")
+    assert loader.case == "idle"
+    assert loader.figures["share"] > 30
 
 
 def test_a_throttled_file(recordings: Path) -> None:
-    found = found_in(recordings / "file")
-    assert set(found) == {"IOBottleneck"}
-    assert 1 < found["IOBottleneck"].figures["rate"] < 4
-    assert found["IOBottleneck"].figures["disks"] < 1  # it has just been written, and comes from the page cache
+    [bottleneck] = found_in(recordings / "file", "IOBottleneck")
+    assert 1 < bottleneck.figures["rate"] < 8
+    assert bottleneck.figures["disks"] < 1  # it has just been written, and comes from the page cache
 
 
 def test_a_slow_rank(recordings: Path) -> None:
-    found = found_in(recordings / "rank")
-    assert set(found) == {"LateRank"}
-    late = found["LateRank"]
+    [late] = found_in(recordings / "rank", "LateRank")
     assert (late.rank, late.case) == (1, "computation")
+    (late,) = diagnose(recordings / "rank", [late_rank(threshold=50)]).findings  # by more than a busy machine makes it
     first, last = late.figures["since"]
     assert first <= 30 <= last <= first + 10
-    assert 25 < late.figures["mine"] - late.figures["others"] < 60
-    assert late.figures["wait"] > late.figures["exposed"] + 20
+    assert 80 < late.figures["mine"] - late.figures["others"] < 160
+    assert late.figures["wait"] > late.figures["exposed"] + 50
 
 
 def test_a_long_first_step(recordings: Path) -> None:
     """Of 1 s, for a threshold of 0.9 s; with the published one there is nothing to find."""
-    assert set(found_in(recordings / "first+long")) == set()
+    assert found_in(recordings / "first+long") == []
     (late,) = diagnose(recordings / "first+long", [max_initialization_time(threshold=0.015)]).findings
     assert late.figures["seconds"] > 1
 
@@ -85,6 +87,5 @@ def test_busy_cores(recordings: Path) -> None:
 
 
 def test_two_faults_at_once(recordings: Path) -> None:
-    found = found_in(recordings / "rank+file")
-    assert set(found) == {"LateRank", "IOBottleneck"}
-    assert found["LateRank"].rank == 1
+    late, _ = found_in(recordings / "rank+file", "LateRank", "IOBottleneck")
+    assert late.rank == 1

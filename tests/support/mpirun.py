@@ -32,6 +32,7 @@ NOTHING_LEFT_OUT = {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, STARTUP)))}
 _FOREIGN = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SMDDP_", "HOROVOD_", "SLURM_")
 _MARK = "SMDDP_TEST_JOB"
 _KEPT = ("SMDDP_TEST_FULL", "SMDDP_VERIFY")
+_BUSY = 3
 # Open MPI 5 says this now and then, before it starts any process of the job.
 _NOT_STARTED = "The PMIx server's listener thread failed to start"
 
@@ -105,8 +106,8 @@ def launch(
 
     `flags` are more words for mpirun.
 
-    When `timeout` seconds pass, every process of the job is sent SIGTERM and, a little later, SIGKILL. A job that
-    mpirun could not start is started once more.
+    `timeout` is for a machine that does nothing else. When three times as many seconds have passed, every process of
+    the job is sent SIGTERM and, a little later, SIGKILL. A job that mpirun could not start is started once more.
     """
     command = [sys.executable, *map(str, arguments)]
     if ranks is not None:
@@ -131,7 +132,7 @@ def _run(command: Sequence[str], timeout: float, env: Mapping[str, str] | None) 
         )
         timed_out = False
         try:
-            process.wait(timeout)
+            process.wait(timeout * _BUSY)
         except subprocess.TimeoutExpired:
             timed_out = True
         finally:

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from tests.native_module import core
+
+PATIENCE_SECONDS = 30.0
+
+
+class AfterABucket:
+    """A function for `tf.numpy_function`: its first call after `begin` lasts until a bucket has been reduced since.
+
+    At most half a minute, where the bucket waits for what this function returns.
+    """
+
+    def __init__(self) -> None:
+        self._before = -1
+
+    def begin(self) -> None:
+        self._before = core().stats()["planned_buckets"]
+
+    def __call__(self, value: np.ndarray) -> np.ndarray:
+        give_up_at = time.monotonic() + PATIENCE_SECONDS
+        while core().stats()["planned_buckets"] == self._before and time.monotonic() < give_up_at:
+            time.sleep(0.002)
+        self._before = -1
+        return value
 
 
 def check_early_bucket_is_done_first(

@@ -73,6 +73,15 @@ class Begun:
             expected = sum(values(self.elements[place], rank, self.of_step, place, self.plan) for rank in ranks)
             np.testing.assert_array_equal(self.arrays[place], expected, err_msg=f"tensor {place}, rank {self.rank}")
 
+    def fails_after(self, culprit: int) -> None:
+        """It is an error that names the rank `culprit`, which gave up the step.
+
+        Another rank that hears of it between two of its own tensors gives up the step as well. A third rank may hear
+        of that before, and names that one then.
+        """
+        names = {culprit} if self.job.size == 2 else set(range(self.job.size)) - {self.rank}
+        self.fails(f"Rank [{''.join(map(str, sorted(names)))}] gave up a step")
+
     def fails(self, match: str) -> None:
         for pending in self.pending.values():
             with pytest.raises(_core.EngineError, match=match):

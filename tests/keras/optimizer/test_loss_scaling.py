@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import keras
 import numpy as np
 import pytest
@@ -22,6 +20,7 @@ from tests.support.keras_training import (
     same_on_all_ranks,
     train_in_loop,
 )
+from tests.support.overlapping import AfterABucket
 from tests.variants import in_full
 
 pytestmark = pytest.mark.ranks("2")
@@ -187,11 +186,6 @@ def test_an_infinity_in_a_float8_scale_of_one_rank_skips_the_step_on_all(hvd, ra
     np.testing.assert_allclose(weight, [-2.0, -2.0])
 
 
-def after_a_while(value: np.ndarray) -> np.ndarray:
-    time.sleep(0.2)
-    return value
-
-
 @pytest.mark.parametrize("kind", [*NESTS[:2], *in_full("accumulation of Keras", "passes")])
 def test_reduction_still_runs_beside_the_backward_pass(hvd, rank, size, kind):
     """A bucket is through before a late gradient is ready; also in the branch that ends several passes."""
@@ -205,16 +199,19 @@ def test_reduction_still_runs_beside_the_backward_pass(hvd, rank, size, kind):
     else:
         optimizer = nest(kind, lambda: keras.optimizers.SGD(1.0))
     optimizer.build([late, early])
+    after_a_bucket = AfterABucket()
 
     @tf.function
     def step():
-        slow = tf.numpy_function(after_a_while, [tf.fill([8], tf.cast(rank, tf.float64))], tf.float64)
+        slow = tf.numpy_function(after_a_bucket, [tf.fill([8], tf.cast(rank, tf.float64))], tf.float64)
         optimizer.apply([tf.ensure_shape(slow, [8]), tf.ones(1 << 16)], [late, early])
 
-    for _ in range(2):
-        step()
-    core().trace_start()
-    for _ in range(2):
+    passes = 1 if kind in NESTS else 2
+    for number in range(4):
+        if number == 2:
+            core().trace_start()
+        if (number + 1) % passes == 0:
+            after_a_bucket.begin()
         step()
     events = {(event["what"], event["index"]): event["time_ns"] for event in core().trace_stop()}
     # Two dtypes, two buckets; the one that came first in the first step is number 0.

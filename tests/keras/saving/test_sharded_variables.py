@@ -37,6 +37,7 @@ def test_one_rank_that_saves_alone(hvd, rank, model, tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match=f"Rank {rank} saves a model .* not all others .* within 2 s"):
         model.save(tmp_path / "alone.keras")  # on the others this is what rank 0 has waited for: too late
     assert not (tmp_path / "alone.keras").exists()
+    monkeypatch.undo()
     if rank == 0:
         hvd.barrier()
     model.save_weights(tmp_path / "together.weights.h5")

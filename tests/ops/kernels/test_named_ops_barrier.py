@@ -16,8 +16,8 @@ LATE_SECONDS = 0.3
 
 @pytest.mark.parametrize("late", ["first", "last"])
 def test_all_wait_for_the_late_one(hvd, rank, size, mpi, run, late):
+    """All ranks run on one machine, so they share a clock."""
     mpi.barrier()
-    begin = time.monotonic()
     if rank == (0 if late == "first" else size - 1):
         time.sleep(LATE_SECONDS)
 
@@ -25,8 +25,10 @@ def test_all_wait_for_the_late_one(hvd, rank, size, mpi, run, late):
         loader.op_library().smddp_barrier(tensor_name=f"late.{late}")
         return tf.constant(0)
 
+    came = time.monotonic()
     run(come)
-    assert time.monotonic() - begin > LATE_SECONDS * 0.9
+    passed = time.monotonic()
+    assert min(mpi.allgather(passed)) >= max(mpi.allgather(came))
 
 
 def test_a_barrier_of_a_process_set_waits_for_its_ranks_only(sets, rank):

@@ -55,10 +55,10 @@ def test_a_day_of_updates_costs_what_its_bytes_cost(monkeypatch) -> None:
                 output.write(0, 0, update * 1000)
             sys.stdout.seek(0)
             sys.stdout.truncate()
-            begin = time.perf_counter()
+            begin = time.thread_time()  # others may compute meanwhile
             for _ in range(100):
                 output.write(0, 0, update)
-            seconds.append(time.perf_counter() - begin)
+            seconds.append(time.thread_time() - begin)
             assert sys.stdout.getvalue().count("x" * 99) == 100
             assert sum(map(len, output._partial.values())) < 1000
     assert seconds[1] < 20 * seconds[0] + 0.1

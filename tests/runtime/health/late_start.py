@@ -9,7 +9,7 @@ import tensorflow as tf
 import smddp_tf as hvd
 from smddp_tf import keras as hvk
 
-SECONDS = 6.5
+SECONDS = 7.5  # a wait is told after 5 s, and again after 10
 
 
 def late(seconds: float = SECONDS) -> None:

@@ -14,7 +14,7 @@ from tests.support.recorder import read_records
 pytestmark = pytest.mark.launches
 
 RANKS = 2
-SOON_SECONDS = 10.0
+SOON_SECONDS = 60.0  # without an error it would wait until the job is ended
 Records = list[dict[str, dict[str, Any]]]
 
 

@@ -28,11 +28,11 @@ def test_a_plan_of_which_a_run_brings_nothing(layout: str, first: int, failures:
         job.runs[late] += 1
         job.ranks.begin(late, plans[late], job.runs[late])
         for each in waiting:
-            each.fails(f"Rank {late} ")
+            each.fails_after(late)
         waiting = [job.begin(rank, plans[rank], step) for rank in range(late)]
     job.ranks.begin(late, plans[late], job.runs[late] + 1)
     for each in waiting:
-        each.fails(f"Rank {late} ")
+        each.fails_after(late)
     for step in range(7, 10):
         job.step(plans, step)
 

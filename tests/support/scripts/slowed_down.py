@@ -1,7 +1,8 @@
 """Trains on 2 ranks several times, each time with a fault, and records each training in a folder of its own.
 
-Arguments: the folder for the recordings, then names of faults, those of a training joined by "+". `hvd` records and the
-faults are real: processes that use all cores, a `map` that sleeps, a file that is read slowly, and so on.
+Arguments: the folder for the recordings, then names of faults, those of a training joined by "+". `hvd` records. The
+faults are real: processes that use all cores, a `map` that sleeps, a file that is read slowly, and so on. They are
+larger than what a busy machine does to steps.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import smddp_tf.keras as hvd
 
 STEPS, BATCH, WIDTH = 75, 32, 256
 STEPS_OF = {"first": 20, "first+long": 100, "map": 50, "file": 50, "hog": 25}  # where fewer show it, or more are needed
-PIECE = 80 << 10  # bytes of a file for each batch
+PIECE = 320 << 10  # bytes of a file for each batch
 
 
 class Sleeps(keras.callbacks.Callback):
@@ -39,16 +40,16 @@ class Sleeps(keras.callbacks.Callback):
 
 
 def pieces(path: Path) -> Iterator[bytes]:
-    """As from a storage of 4 MB/s."""
+    """As from a storage of 8 MB/s."""
     with path.open("rb") as file:
         while piece := file.read(PIECE):
-            time.sleep(PIECE / 4e6)
+            time.sleep(PIECE / 8e6)
             yield piece
 
 
 def sleeping(features: tf.Tensor, target: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     def wait(given: tf.Tensor) -> tf.Tensor:
-        time.sleep(0.02)
+        time.sleep(0.04)
         return given
 
     features = tf.ensure_shape(tf.py_function(wait, [features], tf.float32), [BATCH, WIDTH])
@@ -86,8 +87,9 @@ def busy_cores(wanted: bool) -> Iterator[None]:
 
 def train(model: keras.Model, name: str, folder: Path) -> None:
     faults = set(name.split("+"))
-    steps = {"rank": [Sleeps(0.03, first=30)] if hvd.rank() == 1 else [], "first": [Sleeps(1.0, last=1)]}
-    steps["long"] = [Sleeps(0.4, every=50, first=20)] if hvd.rank() == 0 else []
+    late = 0.05 if "file" in faults else 0.1  # less, so that the share of the file is still large
+    steps = {"rank": [Sleeps(late, first=30)] if hvd.rank() == 1 else [], "first": [Sleeps(1.0, last=1)]}
+    steps["long"] = [Sleeps(1.0, every=50, first=20)] if hvd.rank() == 0 else []
     extra = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), Sleeps(0.01)]  # as if on a GPU
     extra += [callback for fault in sorted(faults & set(steps)) for callback in steps[fault]]
     with busy_cores(hvd.rank() == 0 and "hog" in faults):
