@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/bind.h"
@@ -20,25 +21,23 @@ namespace {
 void Allreduce(const std::vector<Array>& arrays, const std::string& dtype, const std::string& name, int op,
                double prescale, double postscale, const std::string& wire_dtype, int process_set) {
   const WireDType wire = ValueOrThrow(WireDTypeFromName(wire_dtype));
-  Waiter waiter;
-  SessionOrThrow(process_set)
-      ->Allreduce({{static_cast<ReduceOp>(op), prescale, postscale, wire}, name, RefsTo(arrays, dtype)},
-                  waiter.callback());
-  ThrowIfError(waiter.Wait());
+  AllreduceRequest request = {{static_cast<ReduceOp>(op), prescale, postscale, wire}, name, RefsTo(arrays, dtype)};
+  MakeAndWait(process_set,
+              [&](Session& session, DoneCallback done) { session.Allreduce(std::move(request), std::move(done)); });
 }
 
 // In place: a gradient of a plan (register_plan).
 void ReducePlanned(int plan, int index, const Array& array, const std::string& dtype, int process_set) {
-  Waiter waiter;
-  SessionOrThrow(process_set)->ReducePlanned({plan, index}, RefTo(array, dtype), waiter.callback());
-  ThrowIfError(waiter.Wait());
+  const TensorRef tensor = RefTo(array, dtype);
+  MakeAndWait(process_set, [&](Session& session, DoneCallback done) {
+    session.ReducePlanned({plan, index}, tensor, std::move(done));
+  });
 }
 
 // Returns the bytes from every rank, one after another, and how many rows come from each. Without splits as many rows
 // go to each rank.
 nb::tuple Alltoall(const Array& array, const std::string& dtype, const std::optional<std::vector<int64_t>>& splits,
                    const std::string& name, int process_set) {
-  Waiter waiter;
   AlltoallRequest request;
   request.name = name;
   request.tensor = RefTo(array, dtype);
@@ -46,22 +45,18 @@ nb::tuple Alltoall(const Array& array, const std::string& dtype, const std::opti
   if (splits) request.splits = *splits;
   RowsFromEach result(request.tensor.row_bytes());
   request.allocate = [&](const std::vector<int64_t>& received) { return result.Allocate(received); };
-  SessionOrThrow(process_set)->Alltoall(std::move(request), waiter.callback());
-  ThrowIfError(waiter.Wait());
+  MakeAndWait(process_set,
+              [&](Session& session, DoneCallback done) { session.Alltoall(std::move(request), std::move(done)); });
   return result.Take();
 }
 
 void Barrier(const std::string& name, int process_set) {
-  Waiter waiter;
-  SessionOrThrow(process_set)->Barrier({name}, waiter.callback());
-  ThrowIfError(waiter.Wait());
+  MakeAndWait(process_set, [&](Session& session, DoneCallback done) { session.Barrier({name}, std::move(done)); });
 }
 
 int Join(int process_set) {
-  Waiter waiter;
   int last = 0;
-  SessionOrThrow(process_set)->Join(&last, waiter.callback());
-  ThrowIfError(waiter.Wait());
+  MakeAndWait(process_set, [&](Session& session, DoneCallback done) { session.Join(&last, std::move(done)); });
   return last;
 }
 

@@ -92,8 +92,10 @@ void EndBadly(const Script& script, smddp::InprocCluster& cluster, std::vector<s
   OnAll(script.size(), [&](int rank) {
     const bool stops = script.ending == Ending::kAllStop || rank == leaves;
     ranks[rank]->Begin(round, stops ? share[rank] : static_cast<int>(round.ops.size()));
+    std::thread driver([&] { ranks[rank]->Drive(-1); });
     if (stops) cluster.Stop(rank);
     ranks[rank]->WaitAll();
+    driver.join();
     cluster.Stop(rank);
     ranks[rank]->AskTheDead();
   });

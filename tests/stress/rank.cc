@@ -38,6 +38,11 @@ void Answers::WaitAll() {
   changed_.wait(lock, [this] { return open_ == 0; });
 }
 
+bool Answers::all_come() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return open_ == 0;
+}
+
 // --- Rank ---
 
 Rank::Rank(const Script& script, smddp::Session& session, int rank) : script_(script), session_(session), rank_(rank) {
@@ -74,6 +79,11 @@ smddp::DoneCallback Rank::Expect(const Op& op, bool check, std::function<void()>
   });
 }
 
+void Rank::Drive(int rounds) {
+  if (!session_.BeginDriving()) return;
+  session_.Drive([&] { return rounds-- == 0 || answers_.all_come(); });
+}
+
 void Rank::Run(const Round& round) {
   std::vector<const Op*> mine;
   for (int i = 0; i < round.share[rank_]; ++i) mine.push_back(&round.ops[i]);
@@ -86,6 +96,7 @@ void Rank::Run(const Round& round) {
   mine.erase(rest, mine.end());
   std::shuffle(mine.begin(), mine.end(), random);
 
+  const bool drives = (script_.seed + rank_) % 3 != 0;
   std::atomic<size_t> next{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < script_.threads; ++i) {
@@ -96,7 +107,9 @@ void Rank::Run(const Round& round) {
       for (size_t at = next++; at < mine.size(); at = next++) {
         smddp::InjectTestDelay();
         Submit(round, *mine[at], true);
+        if (drives && at % 3 == 0) Drive(static_cast<int>(at));
       }
+      if (drives) Drive(-1);
     });
   }
   for (std::thread& thread : threads) thread.join();

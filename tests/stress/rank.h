@@ -25,6 +25,7 @@ class Answers {
   smddp::DoneCallback Expect(std::string what, std::function<void(const smddp::Status&)> look);
   // Until all have come.
   void WaitAll();
+  bool all_come();
 
  private:
   std::mutex mutex_;
@@ -42,6 +43,8 @@ class Rank {
   // once.
   void Begin(const Round& round, int ops);
   void WaitAll() { answers_.WaitAll(); }
+  // Drives until all answers have come, or for so many rounds (-1: any), unless another thread drives.
+  void Drive(int rounds);
   // What is asked of a session that has ended is answered, with an error.
   void AskTheDead();
 

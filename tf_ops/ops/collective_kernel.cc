@@ -82,14 +82,19 @@ void CollectiveKernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCa
     cancellation
         ->StepIsCancelled();  // cancelled before; the request is made all the same, because other ranks count on it
   }
-  Start(*found.value(), context, [context, manager, token, done = std::move(done)](const Status& status) {
+  // In eager mode TensorFlow waits for the answer on this thread.
+  const bool drives = context->call_frame() == nullptr && found.value()->BeginDriving();
+  const auto answered = std::make_shared<std::atomic<bool>>(false);
+  Start(*found.value(), context, [context, manager, token, answered, done = std::move(done)](const Status& status) {
     // Not DeregisterCallback, which waits for a cancellation in progress: this may be the engine thread. The callback
     // uses only what it owns, so it may still run afterwards.
     if (manager != nullptr) manager->TryDeregisterCallback(token);
     if (!status.ok()) context->SetStatus(ToTensorFlow(status));
     done();
+    *answered = true;
   });
   cancellation->RequestIsMade();  // `this`, `context` and `manager` may be destroyed by now
+  if (drives) found.value()->Drive([&] { return answered->load(); });
 }
 
 // TensorFlow gives every execution of a graph its own number, and within it every iteration of a loop. The result is

@@ -16,8 +16,9 @@ namespace smddp::ops {
 
 // An asynchronous kernel that turns its inputs into one request to the session.
 //
-// Threads:   ComputeAsync runs on TensorFlow's pool and returns at once; `done` is called from the engine thread, or
-//            from ComputeAsync itself when the request could not be made.
+// Threads:   ComputeAsync runs on TensorFlow's pool and returns at once; in eager mode it runs on the program's thread,
+//            and drives the engine until the answer where it can (runtime/api/session.h). `done` is called from the
+//            thread that runs the engine, or from ComputeAsync itself when the request could not be made.
 // Ownership: `context` holds the input and output buffers until TensorFlow's `done`, which is called exactly once.
 class CollectiveKernel : public tensorflow::AsyncOpKernel {
  public:

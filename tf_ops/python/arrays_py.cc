@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "python/arrays.h"
@@ -17,21 +18,20 @@ namespace {
 
 void Broadcast(const std::vector<Array>& arrays, const std::string& dtype, int root, const std::string& name,
                int process_set) {
-  Waiter waiter;
-  SessionOrThrow(process_set)->Broadcast({name, RefsTo(arrays, dtype), root}, waiter.callback());
-  ThrowIfError(waiter.Wait());
+  BroadcastRequest request = {name, RefsTo(arrays, dtype), root};
+  MakeAndWait(process_set,
+              [&](Session& session, DoneCallback done) { session.Broadcast(std::move(request), std::move(done)); });
 }
 
 // Returns the bytes of all ranks, concatenated, and the first dimension of every rank.
 nb::tuple Allgather(const Array& array, const std::string& dtype, const std::string& name, int process_set) {
-  Waiter waiter;
   AllgatherRequest request;
   request.name = name;
   request.tensors = {RefTo(array, dtype)};
   RowsFromEach result(request.tensors[0].row_bytes());
   request.allocate = [&](int, const std::vector<int64_t>& dim0) { return result.Allocate(dim0); };
-  SessionOrThrow(process_set)->Allgather(std::move(request), waiter.callback());
-  ThrowIfError(waiter.Wait());
+  MakeAndWait(process_set,
+              [&](Session& session, DoneCallback done) { session.Allgather(std::move(request), std::move(done)); });
   return result.Take();
 }
 

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "core/clock.h"
 #include "python/errors.h"
@@ -27,9 +28,11 @@ class Waiter {
     };
   }
   // Without the GIL. Polls for a moment before it sleeps: waking a thread takes as long as a small request
-  // (runtime/engine/loop_pace.h).
-  Status Wait() {
+  // (runtime/engine/loop_pace.h). `driven`: the session of the request, which the calling thread has begun to drive.
+  Status Wait(std::shared_ptr<Session> driven = nullptr) {
     nanobind::gil_scoped_release release;
+    if (driven != nullptr) driven->Drive([this] { return state_->done.load(); });
+    driven.reset();  // the session may end before the answer comes
     for (const int64_t start_ns = NowNs(); !state_->done.load() && NowNs() - start_ns < kYieldNs;) sched_yield();
     std::unique_lock<std::mutex> lock(state_->mutex);
     state_->changed.wait(lock, [this] { return state_->done.load(); });
@@ -54,6 +57,17 @@ inline std::shared_ptr<Session> SessionOrThrow(int process_set = 0) {
   Result<std::shared_ptr<Session>> session = SessionOf(process_set);
   if (!session.ok()) throw nanobind::value_error(session.status().message().c_str());
   return *session;
+}
+
+// Makes a request with make(session, done), which throws nothing, and waits for its answer; an error is thrown.
+template <class Make>
+void MakeAndWait(int process_set, const Make& make) {
+  std::shared_ptr<Session> session = SessionOrThrow(process_set);
+  Waiter waiter;
+  const bool drives = session->BeginDriving();
+  make(*session, waiter.callback());
+  if (!drives) session.reset();
+  ThrowIfError(waiter.Wait(std::move(session)));
 }
 
 }  // namespace smddp

@@ -1,5 +1,6 @@
 #include <atomic>
 #include <chrono>
+#include <functional>
 
 #include "native/fabrics.h"
 #include "runtime/engine/engine.h"
@@ -160,6 +161,136 @@ TEST_CASE("engine: a rank that stops in the middle of a task takes the others al
   busy.ranks[1]->engine.Stop();
   CHECK_FALSE(mine.get() == "ok");
   CHECK(Begins(theirs.get(), "Rank 1 ended its session"));
+}
+
+// Begins to drive, and drives until `answered`.
+void DriveUntil(Engine* engine, const std::function<bool()>& answered) {
+  REQUIRE(engine->BeginDriving());
+  engine->Drive(answered);
+}
+
+TEST_CASE("engine: a caller that drives does its own work, and then the engine's thread works again") {
+  Job job({"a"});
+  Engine& engine = job.ranks[0]->engine;
+  std::thread::id first, then;
+  bool answered = false;
+  REQUIRE(engine.BeginDriving());
+  CHECK_FALSE(engine.BeginDriving());
+  CHECK(engine.Submit([&] {
+    first = std::this_thread::get_id();
+    answered = true;
+  }));
+  engine.Drive([&] { return answered; });
+  CHECK(answered);
+  CHECK((first == std::this_thread::get_id()));
+  job.ranks[0]->Do([&] { then = std::this_thread::get_id(); });
+  CHECK((then != first));
+}
+
+TEST_CASE("engine: who drives serves other threads, though it sleeps, and hands on what is left when it goes") {
+  Job job({"a", "a"});
+  Engine& engine = job.ranks[0]->engine;
+  std::atomic<bool> over{false};
+  std::thread driver([&] { DriveUntil(&engine, [&] { return over.load(); }); });
+  for (int i = 0; i < 3; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it sleeps
+    std::thread::id on;
+    job.ranks[0]->Do([&] { on = std::this_thread::get_id(); });
+    CHECK((on == driver.get_id()));
+  }
+  PlanOrder order;
+  order.plan = 3;
+  job.ranks[1]->Do([&] { job.ranks[1]->engine.Post(0, Encode(order)); });
+  CHECK(Soon([&] { return job.ranks[0]->component.messages == 1; }));
+  std::future<std::string> long_one = job.ranks[0]->RunTask(200);
+  job.ranks[0]->Do([&] { over = true; });
+  driver.join();
+  CHECK(long_one.get() == "ok");
+  std::future<std::string> next = job.ranks[0]->RunTask(3);
+  CHECK(next.get() == "ok");
+}
+
+TEST_CASE("engine: many threads submit and drive, each its own requests, and nothing is lost or done twice") {
+  Job job({"a"});
+  Engine& engine = job.ranks[0]->engine;
+  int64_t done = 0;  // in rounds only
+  std::atomic<int> drove{0};
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&] {
+      for (int i = 0; i < 500; ++i) {
+        std::atomic<bool> answered{false};
+        const bool drives = engine.BeginDriving();
+        REQUIRE(engine.Submit([&] {
+          ++done;
+          answered = true;
+        }));
+        if (drives) engine.Drive([&] { return answered.load(); });
+        drove += drives ? 1 : 0;
+        while (!answered) std::this_thread::yield();
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  job.ranks[0]->Do([&] { CHECK(done == 2000); });
+  CHECK(drove > 0);
+}
+
+TEST_CASE("engine: the session's end and its failure reach a caller that drives") {
+  Job ends({"a"});
+  std::atomic<bool> drives{false};
+  std::thread driver([&] {
+    DriveUntil(&ends.ranks[0]->engine, [&] {
+      drives = true;
+      return false;
+    });
+  });
+  CHECK(Soon([&] { return drives.load(); }));
+  ends.ranks[0]->engine.Stop();
+  driver.join();
+  CHECK(ends.ranks[0]->component.left == 1);
+
+  Job fails({"a", "b"});
+  std::future<std::string> waits = fails.ranks[0]->RunTask(0);  // for ever
+  std::thread caller([&] {
+    DriveUntil(&fails.ranks[0]->engine,
+               [&] { return waits.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
+  });
+  CHECK(fails.ranks[1]->RunTask(3, Status(Reason::kDataLoss, "a bit has flipped")).get() == "a bit has flipped");
+  caller.join();
+  CHECK(waits.get() == "a bit has flipped");
+  CHECK(fails.ranks[0]->failures == 1);
+}
+
+// As MPI's: it must be polled, and not every MPI allows that on another thread.
+class Polled : public InprocTransport {
+ public:
+  using InprocTransport::InprocTransport;
+  bool rings_doorbell() const override { return false; }
+};
+
+TEST_CASE("engine: nobody drives where a round may call MPI") {
+  InprocHub hub(2);
+  Env env;
+  env.chunk_bytes = 4096;
+  env.cpu_isa = "auto";
+  for (const Hosts& hosts : {Hosts{"a", "b"}, Hosts{"a", "a"}}) {
+    Topology topology = Value(Topology::Build(0, hosts));
+    const auto memory = std::make_shared<std::vector<Segment>>();
+    std::vector<std::byte*> segments;
+    for (int member = 0; member < topology.local_size(); ++member) {
+      memory->push_back(Value(Segment::Private(FabricParts::LayoutFor(topology, env).total_bytes)));
+      segments.push_back(memory->back().data());
+    }
+    FabricParts parts(std::move(topology), env, RailChoice(), std::move(segments), memory,
+                      std::make_unique<Polled>(hub, 0));
+    RunningTasks tasks;
+    Engine engine(parts, tasks, /*heartbeat_timeout_s=*/60, nullptr);
+    engine.Start();
+    const bool drives = engine.BeginDriving();
+    CHECK(drives == (hosts[1] == "a"));
+    if (drives) engine.Drive([] { return true; });
+  }
 }
 
 }  // namespace

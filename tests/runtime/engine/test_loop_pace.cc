@@ -20,7 +20,7 @@ TEST_CASE("loop pace: cores for the ranks of a node") {
 
 double SecondsOf(LoopPace* pace, const Doorbell& bell, bool expecting, bool soundless, int64_t idle_ns) {
   const int64_t begin = NowNs();
-  pace->Wait(bell.rings, expecting, soundless, idle_ns);
+  pace->Take(pace->Choose(bell.rings, expecting, soundless, idle_ns));
   return static_cast<double>(NowNs() - begin) / 1e9;
 }
 
@@ -49,7 +49,7 @@ TEST_CASE(
   const uint32_t seen = bell.rings;
   bell.Ring();
   const int64_t begin = NowNs();
-  rings.WaitLong(seen);
+  rings.Take(rings.Long(seen));
   CHECK(NowNs() - begin < 90 * kMs);
 }
 

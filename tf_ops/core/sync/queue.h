@@ -10,7 +10,8 @@
 
 namespace smddp {
 
-// Threads: Push from any, RunAll from the one consumer. Push after Close returns false and does not move from the work.
+// Threads: RunAll from one at a time, the rest from any. Push after Close returns false and does not move from the
+// work.
 class WorkQueue {
  public:
   bool Push(std::function<void()>&& work) {
@@ -31,6 +32,10 @@ class WorkQueue {
     for (std::function<void()>& work : running_) work();
     running_.clear();
     return true;
+  }
+  bool empty() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return waiting_.empty();
   }
   void Close() {
     InjectTestDelay();

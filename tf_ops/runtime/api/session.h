@@ -1,7 +1,8 @@
 // The session: everything a framework may ask of the engine. The only header that ops/ and python/ need.
 //
-// Threads:   every method may be called from any thread and does not wait for another rank, except Start and
-//            Shutdown. `done` callbacks run on the engine thread and must be short: hand work over, do not compute.
+// Threads:   every method may be called from any thread and does not wait for another rank, except Drive, and Start and
+//            Shutdown. `done` callbacks run on the engine's thread, or on one that drives (Drive), and must be short:
+//            hand work over, do not compute, do not wait.
 // Ownership: the memory behind a request belongs to the caller and must live until `done` was called. `done` is
 //            called exactly once for every request, also when it is refused or the session ends.
 // Errors:    a disagreement between ranks is reported to every rank that takes part, with the same message.
@@ -134,6 +135,13 @@ class Session {
   // before and brought nothing has failed: it is given up on all ranks, as above.
   virtual void BeginPlanned(const PlannedTensor& where) = 0;
   virtual void Begin(const std::string& name) = 0;
+
+  // For a thread that makes a request and waits for its answer: it does the engine's work meanwhile, so that neither
+  // thread has to wake the other. Call BeginDriving before the request. False: the request is made and answered as
+  // usual. True: the same thread calls Drive next, which works, for all requests, until `answered`; where that is not
+  // possible any more it returns earlier, and the engine's thread works again. Not in a callback.
+  virtual bool BeginDriving() = 0;
+  virtual void Drive(const std::function<bool()>& answered) = 0;
 
   // What it reports about itself.
   virtual SessionDiagnostics& diagnostics() = 0;

@@ -59,48 +59,85 @@ void Engine::Start() {
 void Engine::Stop(bool at_exit) {
   order_ = at_exit ? Order::kStopAtExit : Order::kStop;
   parts_.node().doorbell().Ring();
+  driving_.Wake();
   if (thread_.joinable()) thread_.join();
 }
 
 bool Engine::Submit(std::function<void()> work) {
   if (!inbox_.Push(std::move(work))) return false;
+  if (driving_.mine()) return true;
   parts_.node().doorbell().Ring();
+  if (!driving_.begun()) driving_.Wake();
   return true;
 }
 
 void Engine::Loop() {
-  while (true) {
-    const uint32_t seen = parts_.node().doorbell().rings.load(std::memory_order_seq_cst);
-    InjectTestDelay();
-    const bool stopping = order_ != Order::kRun;
-    pace_.BeginRound();
-    bool worked = inbox_.RunAll();
-    const Result<bool> progress = parts_.transport().Progress();
-    if (!progress.ok()) FailTransport(progress.status());
-    const bool heard = router_.Read(&worked);
-    router_.Send();
-    const Result<bool> stepped = tasks_.Step();
-    if (!stepped.ok()) FailTransport(stepped.status());
-    worked |= !stepped.ok() || *stepped;
-    for (Component* component : components_) component->Step();
-    if (stopping) break;
-    const bool moved = worked || (progress.ok() && *progress);
-    const int64_t now_ns = NowNs();
-    const bool tick = pace_.TickDue(now_ns);
-    // At most once between two reads of the control messages: a suspected rank may have said goodbye.
-    if (tick || (pace_.LookDue(now_ns) && expecting())) LookAtPeers(now_ns);
-    if (tick) Tick(now_ns);
-    router_.Send();
-    pace_.EndRound(moved, worked, heard, now_ns);
-    if (moved || heard) continue;
-    const bool expects = expecting();
-    if (pace_.MayEvacuate(expects, now_ns) && parts_.node().Evacuate()) {
-      pace_.Evacuated();
-    } else {
-      pace_.Wait(seen, expects, Any(components_, &Component::polls), now_ns);
-    }
+  while (order_ == Order::kRun) {
+    if (!driving_.AwaitTurn()) continue;
+    bool polls = false;
+    const LoopPace::Rest rest = Round(/*driven=*/false, &polls);
+    if (!driving_.parked()) pace_.Take(rest);
   }
+  rounds_.lock();  // a caller's last round
+  rounds_.unlock();
+  (void)Work();  // what was submitted before
   Leave();
+}
+
+void Engine::Drive(const std::function<bool()>& answered) {
+  bool polls = false;
+  while (!polls && !answered() && order_ == Order::kRun) {
+    LoopPace::Rest rest = Round(/*driven=*/true, &polls);
+    if (rest.how == LoopPace::Rest::How::kSleep && !driving_.parked()) {
+      parts_.node().doorbell().Ring();  // the engine's thread sleeps there: it parks itself first
+      rest.how = LoopPace::Rest::How::kYield;
+    }
+    pace_.Take(rest);
+  }
+  driving_.End();
+  if (!inbox_.empty()) driving_.Wake();
+  const std::lock_guard<std::mutex> lock(rounds_);
+  if (order_ == Order::kRun && expecting()) driving_.Wake();
+}
+
+LoopPace::Rest Engine::Round(bool driven, bool* polls) {
+  const std::lock_guard<std::mutex> lock(rounds_);
+  if (order_ != Order::kRun) return {};
+  const uint32_t seen = parts_.node().doorbell().rings.load(std::memory_order_seq_cst);
+  InjectTestDelay();
+  pace_.BeginRound();
+  const Moved moved = Work();
+  const int64_t now_ns = NowNs();
+  const bool tick = pace_.TickDue(now_ns);
+  // At most once between two reads of the control messages: a suspected rank may have said goodbye.
+  if (tick || (pace_.LookDue(now_ns) && expecting())) LookAtPeers(now_ns);
+  if (tick) Tick(now_ns);
+  router_.Send();
+  pace_.EndRound(moved.any, moved.worked, moved.heard, now_ns);
+  if (!driven && driving_.parked() && expecting()) driving_.Resume();
+  if (moved.any || moved.heard) return {};
+  const bool expects = expecting();
+  if (pace_.MayEvacuate(expects, now_ns) && parts_.node().Evacuate()) {
+    pace_.Evacuated();
+    return {};
+  }
+  *polls = Any(components_, &Component::polls);
+  return pace_.Choose(seen, expects, *polls, now_ns);
+}
+
+Engine::Moved Engine::Work() {
+  Moved moved;
+  moved.worked = inbox_.RunAll();
+  const Result<bool> progress = parts_.transport().Progress();
+  if (!progress.ok()) FailTransport(progress.status());
+  moved.heard = router_.Read(&moved.worked);
+  router_.Send();
+  const Result<bool> stepped = tasks_.Step();
+  if (!stepped.ok()) FailTransport(stepped.status());
+  moved.worked |= !stepped.ok() || *stepped;
+  for (Component* component : components_) component->Step();
+  moved.any = moved.worked || (progress.ok() && *progress);
+  return moved;
 }
 
 bool Engine::expecting() const {
@@ -214,7 +251,7 @@ void Engine::AwaitDepartures() {
     bool moved = *progress;
     if (!router_.Read(&moved)) LookAtPeers(NowNs());
     router_.Send();
-    if (failed_.ok() && !moved) pace_.WaitLong(seen);
+    if (failed_.ok() && !moved) pace_.Take(pace_.Long(seen));
   }
 }
 

@@ -1,12 +1,15 @@
-// The engine of one session: a thread that makes the session's MPI calls, steps its tasks and calls its components.
-// Start-up, and adding or removing process sets, call MPI on the caller's thread (session_manager.h).
+// The engine of one session: its rounds make the session's MPI calls, step its tasks and call its components. Start-up,
+// and adding or removing process sets, call MPI on the caller's thread (session_manager.h).
 //
 // The features of a session are in its components (control/component.h), its messages in the router
 // (message_router.h). The engine has the loop, the inbox, the running tasks, the detection of lost ranks and the end of
 // the session.
 //
-// Threads:   Submit, Stop and the counters from any; the rest on the engine thread, or before Start.
-// Ownership: components outlive the engine thread: Stop comes before their destructors.
+// Threads:   Submit, Stop, BeginDriving, Drive and the counters from any. Everything else runs in a round, or before
+//            Start. One round runs at a time, under a lock: on the engine's thread, or on that of a caller who waits
+//            for an answer and drives meanwhile (driving.h). Where other documents say "the engine's thread", they mean
+//            the one that runs the round. The end of the session always runs on the engine's own.
+// Ownership: components outlive the engine thread: Stop comes before their destructors. Who drives keeps the engine.
 // Errors:    an error of one request is reported to that request. An error that leaves the ranks in different states
 //            (a peer left in the middle of an operation, a transport failed) ends the session: every request, here
 //            and on the other ranks, current and future, gets the same error.
@@ -14,6 +17,7 @@
 
 #include <atomic>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +26,7 @@
 #include "runtime/bootstrap/fabric_parts.h"
 #include "runtime/control/component.h"
 #include "runtime/control/running_tasks.h"
+#include "runtime/engine/driving.h"
 #include "runtime/engine/loop_pace.h"
 #include "runtime/engine/message_router.h"
 #include "runtime/health/heartbeat.h"
@@ -46,8 +51,15 @@ class Engine final : public ControlBus {
   // Ends what is under way with an error, notifies the other ranks, joins the thread. May be called twice. `at_exit`:
   // also waits until the other ranks have ended their sessions, or one of them is lost.
   void Stop(bool at_exit = false);
-  // Runs `work` on the engine thread, in order; false after Stop.
+  // Runs `work` in a round, in order; false after Stop.
   bool Submit(std::function<void()> work);
+  // The calling thread is going to make a request and wait for it. True: until Drive has returned it runs the rounds,
+  // so what it submits wakes nobody. False where a round may call MPI, which not every MPI allows on another thread,
+  // and while another caller drives.
+  bool BeginDriving() { return parts_.transport().rings_doorbell() && driving_.Begin(); }
+  // Runs rounds until `answered`. Returns earlier when the session ends, and when a GPU's work is under way: that
+  // stays on the engine's thread, as does what is under way when the caller has its answer.
+  void Drive(const std::function<bool()>& answered);
 
   const Topology& topology() const override { return parts_.fabric().topology; }
   Trace& trace() override { return trace_; }
@@ -61,6 +73,13 @@ class Engine final : public ControlBus {
 
  private:
   void Loop();
+  struct Moved {
+    bool any = false, worked = false, heard = false;  // as LoopPace::EndRound
+  };
+  // A round, unless the session ends; `*polls`: something is under way that rings no doorbell.
+  LoopPace::Rest Round(bool driven, bool* polls);
+  // Its part that serves requests and messages.
+  Moved Work();
   bool expecting() const;
   void Tick(int64_t now_ns);
   void LookAtPeers(int64_t now_ns);
@@ -83,7 +102,8 @@ class Engine final : public ControlBus {
   enum class Order { kRun, kStop, kStopAtExit };
   std::atomic<Order> order_{Order::kRun};
 
-  // Engine thread only, except for counters.
+  Driving driving_;
+  std::mutex rounds_;  // held in a round; guards what follows, except for counters, until `order_` ends the rounds
   LoopPace pace_;
   Heartbeat heartbeat_;
   std::vector<Component*> components_;

@@ -33,16 +33,21 @@ LoopPace::LoopPace(Doorbell& doorbell, Cores cores, bool polled)
       longest_expecting_us_(polled ? 500 : 5000),
       longest_idle_us_(polled ? 5000 : 100000) {}
 
-void LoopPace::WaitIdle(uint32_t seen, bool expecting, bool soundless, int64_t idle_ns) {
-  if (expecting && spun_++ < spins_) return Pause();
-  if (idle_ns < (expecting ? kYieldExpectingNs : kYieldIdleNs)) {
-    sched_yield();
-    return;
-  }
-  if (!expecting) return doorbell_.Sleep(seen, longest_idle_us_);
-  if (soundless) return doorbell_.Sleep(seen, kFirstSleepUs);
-  doorbell_.Sleep(seen, std::min(kFirstSleepUs << sleeps_, longest_expecting_us_));
+LoopPace::Rest LoopPace::Choose(uint32_t seen, bool expecting, bool soundless, int64_t now_ns) {
+  wakeups_.fetch_add(1, std::memory_order_relaxed);
+  if (expecting && spun_++ < spins_) return {Rest::How::kSpin};
+  if (now_ns - last_moved_ns_ < (expecting ? kYieldExpectingNs : kYieldIdleNs)) return {Rest::How::kYield};
+  if (!expecting) return Long(seen);
+  if (soundless) return {Rest::How::kSleep, seen, kFirstSleepUs};
+  const int64_t us = std::min(kFirstSleepUs << sleeps_, longest_expecting_us_);
   sleeps_ = std::min(sleeps_ + 1, kMaxDoublings);
+  return {Rest::How::kSleep, seen, us};
+}
+
+void LoopPace::Take(const Rest& rest) {
+  if (rest.how == Rest::How::kSpin) Pause();
+  if (rest.how == Rest::How::kYield) sched_yield();
+  if (rest.how == Rest::How::kSleep) doorbell_.Sleep(rest.seen, rest.us);
 }
 
 }  // namespace smddp

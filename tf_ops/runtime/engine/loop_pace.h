@@ -1,10 +1,11 @@
-// Records when something last moved, and decides how the engine thread waits until it does again: it spins briefly
-// while messages are expected, then yields, then sleeps on its doorbell, for increasing times.
+// Records when something last moved, and decides how the thread that runs the engine's rounds waits until it does
+// again: it spins briefly while messages are expected, then yields, then sleeps on the engine's doorbell, for
+// increasing times.
 //
 // The thread keeps yielding for a moment even when nothing is under way: waking an idle core takes 50 us and more, as
 // long as a small operation. Other threads get the core at the next yield.
 //
-// Threads: the engine's; the counters may be read by any.
+// Threads: Take and the counters from any; the rest from the one that runs rounds (engine.h).
 #pragma once
 
 #include <atomic>
@@ -43,15 +44,20 @@ class LoopPace {
     return !expecting || ++idle_rounds_ % kEvacuateAfterRounds == 0 || now_ns - last_moved_ns_ > kEvacuateAfterNs;
   }
   void Evacuated() { Reset(); }
+  // How to wait for the next round.
+  struct Rest {
+    enum class How { kNot, kSpin, kYield, kSleep };
+    How how = How::kNot;
+    uint32_t seen = 0;  // kSleep: returns at once when the bell was rung since its count was this
+    int64_t us = 0;
+  };
   // Nothing has moved in the round. `seen` is the doorbell's count from before the last check for work. `expecting`:
   // something is under way. `soundless`: the next event does not ring the doorbell (a GPU's work), so every sleep is
-  // short. Returns after a while, or at once when the bell was rung since `seen`.
-  void Wait(uint32_t seen, bool expecting, bool soundless, int64_t now_ns) {
-    wakeups_.fetch_add(1, std::memory_order_relaxed);
-    WaitIdle(seen, expecting, soundless, now_ns - last_moved_ns_);
-  }
-  // Sleeps as if nothing had moved for a long time.
-  void WaitLong(uint32_t seen) { WaitIdle(seen, /*expecting=*/false, /*soundless=*/false, kLongIdleNs); }
+  // short.
+  Rest Choose(uint32_t seen, bool expecting, bool soundless, int64_t now_ns);
+  // As if nothing had moved for a long time.
+  Rest Long(uint32_t seen) const { return {Rest::How::kSleep, seen, longest_idle_us_}; }
+  void Take(const Rest& rest);
 
   // Five times a second; the components' ticks.
   bool TickDue(int64_t now_ns) { return Due(&last_tick_ns_, kTickEveryNs, now_ns); }
@@ -66,7 +72,6 @@ class LoopPace {
  private:
   static constexpr int64_t kTickEveryNs = 200 * 1000000LL;
   static constexpr int64_t kLookEveryNs = 5 * 1000000LL;
-  static constexpr int64_t kLongIdleNs = 200 * 1000000LL;
   static constexpr int kEvacuateAfterRounds = 64;
   static constexpr int64_t kEvacuateAfterNs = 1000000;  // a round takes long where there are few cores
 
@@ -76,8 +81,6 @@ class LoopPace {
     return true;
   }
   void Reset() { spun_ = sleeps_ = 0; }
-  // Nothing has moved for `idle_ns`.
-  void WaitIdle(uint32_t seen, bool expecting, bool soundless, int64_t idle_ns);
 
   Doorbell& doorbell_;
   const int spins_;

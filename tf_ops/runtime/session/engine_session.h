@@ -44,6 +44,8 @@ class EngineSession : public Session {
   void CancelPlanned(const PlannedTensor& where) override;
   void BeginPlanned(const PlannedTensor& where) override;
   void Begin(const std::string& name) override;
+  bool BeginDriving() override { return engine_.BeginDriving(); }
+  void Drive(const std::function<bool()>& answered) override { engine_.Drive(answered); }
   SessionDiagnostics& diagnostics() override { return diagnostics_; }
 
  private:
