@@ -79,9 +79,8 @@ smddp::DoneCallback Rank::Expect(const Op& op, bool check, std::function<void()>
   });
 }
 
-void Rank::Drive(int rounds) {
-  if (!session_.BeginDriving()) return;
-  session_.Drive([&] { return rounds-- == 0 || answers_.all_come(); });
+void Rank::Drive(int rounds, const std::function<void()>& request) {
+  session_.Drive(request, [&] { return rounds-- == 0 || answers_.all_come(); });
 }
 
 void Rank::Run(const Round& round) {
@@ -106,8 +105,8 @@ void Rank::Run(const Round& round) {
       }
       for (size_t at = next++; at < mine.size(); at = next++) {
         smddp::InjectTestDelay();
-        Submit(round, *mine[at], true);
-        if (drives && at % 3 == 0) Drive(static_cast<int>(at));
+        const auto submit = [&] { Submit(round, *mine[at], true); };
+        drives && at % 3 == 0 ? Drive(static_cast<int>(at), submit) : submit();
       }
       if (drives) Drive(-1);
     });

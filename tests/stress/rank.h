@@ -43,8 +43,9 @@ class Rank {
   // once.
   void Begin(const Round& round, int ops);
   void WaitAll() { answers_.WaitAll(); }
-  // Drives until all answers have come, or for so many rounds (-1: any), unless another thread drives.
-  void Drive(int rounds);
+  // Calls `request` and drives until all answers have come, or for so many rounds (-1: any), unless another thread
+  // drives.
+  void Drive(int rounds, const std::function<void()>& request = [] {});
   // What is asked of a session that has ended is answered, with an error.
   void AskTheDead();
 

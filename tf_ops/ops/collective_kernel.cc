@@ -55,6 +55,12 @@ class Cancellation {
   std::atomic<int> happened_{0};
 };
 
+// Does TensorFlow wait for the answer on this thread, as it does for an op in eager mode? In a function the thread is
+// of TensorFlow's pool, and other ops wait for it. Not asked of ops on a GPU: the engine's thread does a GPU's work.
+bool WaitsHere(tensorflow::OpKernelContext* context) {
+  return context->call_frame() == nullptr && context->op_device_context() == nullptr;
+}
+
 }  // namespace
 
 CollectiveKernel::CollectiveKernel(tensorflow::OpKernelConstruction* construction)
@@ -82,19 +88,19 @@ void CollectiveKernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCa
     cancellation
         ->StepIsCancelled();  // cancelled before; the request is made all the same, because other ranks count on it
   }
-  // In eager mode TensorFlow waits for the answer on this thread.
-  const bool drives = context->call_frame() == nullptr && found.value()->BeginDriving();
   const auto answered = std::make_shared<std::atomic<bool>>(false);
-  Start(*found.value(), context, [context, manager, token, answered, done = std::move(done)](const Status& status) {
-    // Not DeregisterCallback, which waits for a cancellation in progress: this may be the engine thread. The callback
-    // uses only what it owns, so it may still run afterwards.
-    if (manager != nullptr) manager->TryDeregisterCallback(token);
-    if (!status.ok()) context->SetStatus(ToTensorFlow(status));
-    done();
-    *answered = true;
-  });
-  cancellation->RequestIsMade();  // `this`, `context` and `manager` may be destroyed by now
-  if (drives) found.value()->Drive([&] { return answered->load(); });
+  const auto request = [&] {
+    Start(*found.value(), context, [context, manager, token, answered, done = std::move(done)](const Status& status) {
+      // Not DeregisterCallback, which waits for a cancellation in progress: this may be the engine thread. The callback
+      // uses only what it owns, so it may still run afterwards.
+      if (manager != nullptr) manager->TryDeregisterCallback(token);
+      if (!status.ok()) context->SetStatus(ToTensorFlow(status));
+      done();
+      *answered = true;
+    });
+    cancellation->RequestIsMade();  // `this`, `context` and `manager` may be destroyed by now
+  };
+  WaitsHere(context) ? found.value()->Drive(request, [&] { return answered->load(); }) : request();
 }
 
 // TensorFlow gives every execution of a graph its own number, and within it every iteration of a loop. The result is

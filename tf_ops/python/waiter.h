@@ -6,9 +6,9 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
-#include <utility>
 
 #include "core/clock.h"
 #include "python/errors.h"
@@ -28,16 +28,16 @@ class Waiter {
     };
   }
   // Without the GIL. Polls for a moment before it sleeps: waking a thread takes as long as a small request
-  // (runtime/engine/loop_pace.h). `driven`: the session of the request, which the calling thread has begun to drive.
-  Status Wait(std::shared_ptr<Session> driven = nullptr) {
+  // (runtime/engine/loop_pace.h). `request` makes the request, where that was not done before.
+  Status Wait(const std::function<void()>& request = [] {}) {
     nanobind::gil_scoped_release release;
-    if (driven != nullptr) driven->Drive([this] { return state_->done.load(); });
-    driven.reset();  // the session may end before the answer comes
+    request();
     for (const int64_t start_ns = NowNs(); !state_->done.load() && NowNs() - start_ns < kYieldNs;) sched_yield();
     std::unique_lock<std::mutex> lock(state_->mutex);
     state_->changed.wait(lock, [this] { return state_->done.load(); });
     return state_->status;
   }
+  bool answered() const { return state_->done; }
 
  private:
   static constexpr int64_t kYieldNs = 100 * 1000;
@@ -59,15 +59,15 @@ inline std::shared_ptr<Session> SessionOrThrow(int process_set = 0) {
   return *session;
 }
 
-// Makes a request with make(session, done), which throws nothing, and waits for its answer; an error is thrown.
+// Makes a request with make(session, done), without the GIL, and waits for its answer; an error is thrown.
 template <class Make>
 void MakeAndWait(int process_set, const Make& make) {
   std::shared_ptr<Session> session = SessionOrThrow(process_set);
   Waiter waiter;
-  const bool drives = session->BeginDriving();
-  make(*session, waiter.callback());
-  if (!drives) session.reset();
-  ThrowIfError(waiter.Wait(std::move(session)));
+  ThrowIfError(waiter.Wait([&] {
+    session->Drive([&] { make(*session, waiter.callback()); }, [&] { return waiter.answered(); });
+    session.reset();  // it may end before the answer comes
+  }));
 }
 
 }  // namespace smddp

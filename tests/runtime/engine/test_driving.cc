@@ -17,26 +17,24 @@ double SecondsOf(Driving* driving, bool* turn) {
   return static_cast<double>(NowNs() - begin) / 1e9;
 }
 
-TEST_CASE("driving: one thread at a time, and it alone knows itself") {
-  Driving driving;
+TEST_CASE("driving: one thread at a time") {
+  Doorbell doorbell;
+  Driving driving(doorbell);
   CHECK_FALSE(driving.begun());
-  CHECK_FALSE(driving.mine());
   REQUIRE(driving.Begin());
-  CHECK(driving.mine());
   CHECK_FALSE(driving.Begin());
   std::thread([&] {
     CHECK_FALSE(driving.Begin());
     CHECK(driving.begun());
-    CHECK_FALSE(driving.mine());
   }).join();
   driving.End();
   CHECK_FALSE(driving.begun());
-  CHECK_FALSE(driving.mine());
   std::thread([&] { CHECK(driving.Begin()); }).join();
 }
 
 TEST_CASE("driving: the engine's thread is parked while somebody drives, looks now and then afterwards, and is free") {
-  Driving driving;
+  Doorbell doorbell;
+  Driving driving(doorbell);
   bool turn = false;
   CHECK(SecondsOf(&driving, &turn) < 0.05);
   CHECK(turn);
@@ -56,8 +54,9 @@ TEST_CASE("driving: the engine's thread is parked while somebody drives, looks n
   CHECK(looks > 1);
 }
 
-TEST_CASE("driving: work wakes the parked thread, and what is under way keeps it awake") {
-  Driving driving;
+TEST_CASE("driving: work wakes the parked thread and keeps it awake, and rings for who sleeps on the doorbell") {
+  Doorbell doorbell;
+  Driving driving(doorbell);
   bool turn = false;
   REQUIRE(driving.Begin());
   driving.End();
@@ -68,9 +67,10 @@ TEST_CASE("driving: work wakes the parked thread, and what is under way keeps it
   driving.End();
   CHECK(driving.AwaitTurn());
   CHECK(driving.parked());  // it has looked, and would again
-  driving.Resume();
+  driving.Wake();
   CHECK(SecondsOf(&driving, &turn) < 0.05);
   CHECK_FALSE(driving.parked());
+  CHECK(doorbell.rings == 2);
   // Woken in its sleep: on average before the 5 ms are over.
   REQUIRE(driving.Begin());
   std::atomic<int> rounds{0};

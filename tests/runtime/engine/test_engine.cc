@@ -163,24 +163,18 @@ TEST_CASE("engine: a rank that stops in the middle of a task takes the others al
   CHECK(Begins(theirs.get(), "Rank 1 ended its session"));
 }
 
-// Begins to drive, and drives until `answered`.
-void DriveUntil(Engine* engine, const std::function<bool()>& answered) {
-  REQUIRE(engine->BeginDriving());
-  engine->Drive(answered);
-}
-
 TEST_CASE("engine: a caller that drives does its own work, and then the engine's thread works again") {
   Job job({"a"});
   Engine& engine = job.ranks[0]->engine;
   std::thread::id first, then;
   bool answered = false;
-  REQUIRE(engine.BeginDriving());
-  CHECK_FALSE(engine.BeginDriving());
-  CHECK(engine.Submit([&] {
-    first = std::this_thread::get_id();
-    answered = true;
-  }));
-  engine.Drive([&] { return answered; });
+  const auto request = [&] {
+    CHECK(engine.Submit([&] {
+      first = std::this_thread::get_id();
+      answered = true;
+    }));
+  };
+  engine.Drive(request, [&] { return answered; });
   CHECK(answered);
   CHECK((first == std::this_thread::get_id()));
   job.ranks[0]->Do([&] { then = std::this_thread::get_id(); });
@@ -191,7 +185,7 @@ TEST_CASE("engine: who drives serves other threads, though it sleeps, and hands 
   Job job({"a", "a"});
   Engine& engine = job.ranks[0]->engine;
   std::atomic<bool> over{false};
-  std::thread driver([&] { DriveUntil(&engine, [&] { return over.load(); }); });
+  std::thread driver([&] { engine.Drive([] {}, [&] { return over.load(); }); });
   for (int i = 0; i < 3; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it sleeps
     std::thread::id on;
@@ -220,13 +214,15 @@ TEST_CASE("engine: many threads submit and drive, each its own requests, and not
     callers.emplace_back([&] {
       for (int i = 0; i < 500; ++i) {
         std::atomic<bool> answered{false};
-        const bool drives = engine.BeginDriving();
-        REQUIRE(engine.Submit([&] {
-          ++done;
-          answered = true;
-        }));
-        if (drives) engine.Drive([&] { return answered.load(); });
-        drove += drives ? 1 : 0;
+        const std::thread::id caller_id = std::this_thread::get_id();
+        const auto request = [&] {
+          REQUIRE(engine.Submit([&] {
+            ++done;
+            drove += std::this_thread::get_id() == caller_id ? 1 : 0;
+            answered = true;
+          }));
+        };
+        engine.Drive(request, [&] { return answered.load(); });
         while (!answered) std::this_thread::yield();
       }
     });
@@ -240,10 +236,11 @@ TEST_CASE("engine: the session's end and its failure reach a caller that drives"
   Job ends({"a"});
   std::atomic<bool> drives{false};
   std::thread driver([&] {
-    DriveUntil(&ends.ranks[0]->engine, [&] {
+    const auto answered = [&] {
       drives = true;
       return false;
-    });
+    };
+    ends.ranks[0]->engine.Drive([] {}, answered);
   });
   CHECK(Soon([&] { return drives.load(); }));
   ends.ranks[0]->engine.Stop();
@@ -253,13 +250,51 @@ TEST_CASE("engine: the session's end and its failure reach a caller that drives"
   Job fails({"a", "b"});
   std::future<std::string> waits = fails.ranks[0]->RunTask(0);  // for ever
   std::thread caller([&] {
-    DriveUntil(&fails.ranks[0]->engine,
-               [&] { return waits.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
+    fails.ranks[0]->engine.Drive(
+        [] {}, [&] { return waits.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
   });
   CHECK(fails.ranks[1]->RunTask(3, Status(Reason::kDataLoss, "a bit has flipped")).get() == "a bit has flipped");
   caller.join();
   CHECK(waits.get() == "a bit has flipped");
   CHECK(fails.ranks[0]->failures == 1);
+}
+
+TEST_CASE("engine: what a caller leaves behind is done at once, also where the engine's thread sleeps on the doorbell") {
+  Job job({"a"});
+  Engine& engine = job.ranks[0]->engine;
+  double waited_s = 0;
+  for (int i = 0; i < 8; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(15 + 10 * i));  // it sleeps for up to 100 ms
+    std::promise<void> left;
+    bool answered = false;
+    const auto request = [&] {
+      REQUIRE(engine.Submit([&] {
+        answered = true;
+        REQUIRE(engine.Submit([&] { left.set_value(); }));
+      }));
+    };
+    engine.Drive(request, [&] { return answered; });
+    const int64_t begin = NowNs();
+    left.get_future().get();
+    waited_s += static_cast<double>(NowNs() - begin) / 1e9;
+  }
+  CHECK(waited_s < 0.2);
+}
+
+TEST_CASE("engine: rounds go on while a caller is held up in its request") {
+  Job job({"a", "a"});
+  Engine& engine = job.ranks[0]->engine;
+  std::promise<void> memory;  // which the request waits for, and a callback gives back
+  bool answered = false;
+  const auto request = [&] {
+    std::thread other([&] { REQUIRE(engine.Submit([&] { memory.set_value(); })); });
+    CHECK((memory.get_future().wait_for(std::chrono::seconds(20)) == std::future_status::ready));
+    other.join();
+    CHECK(job.ranks[0]->RunTask(5).get() == "ok");
+    CHECK(engine.Submit([&] { answered = true; }));
+  };
+  engine.Drive(request, [&] { return answered; });
+  CHECK(answered);
 }
 
 // As MPI's: it must be polled, and not every MPI allows that on another thread.
@@ -287,9 +322,10 @@ TEST_CASE("engine: nobody drives where a round may call MPI") {
     RunningTasks tasks;
     Engine engine(parts, tasks, /*heartbeat_timeout_s=*/60, nullptr);
     engine.Start();
-    const bool drives = engine.BeginDriving();
+    bool drives = false;
+    const auto answered = [&] { return drives = true; };
+    engine.Drive([] {}, answered);
     CHECK(drives == (hosts[1] == "a"));
-    if (drives) engine.Drive([] { return true; });
   }
 }
 

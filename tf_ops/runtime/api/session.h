@@ -136,12 +136,10 @@ class Session {
   virtual void BeginPlanned(const PlannedTensor& where) = 0;
   virtual void Begin(const std::string& name) = 0;
 
-  // For a thread that makes a request and waits for its answer: it does the engine's work meanwhile, so that neither
-  // thread has to wake the other. Call BeginDriving before the request. False: the request is made and answered as
-  // usual. True: the same thread calls Drive next, which works, for all requests, until `answered`; where that is not
-  // possible any more it returns earlier, and the engine's thread works again. Not in a callback.
-  virtual bool BeginDriving() = 0;
-  virtual void Drive(const std::function<bool()>& answered) = 0;
+  // For a thread that makes a request and waits for its answer. Calls `request`, which makes it and throws nothing.
+  // Then the calling thread does the engine's work, for all requests, until `answered`, so that neither thread has to
+  // wake the other; where that is not possible, or not any more, returns at once. Not in a callback.
+  virtual void Drive(const std::function<void()>& request, const std::function<bool()>& answered) = 0;
 
   // What it reports about itself.
   virtual SessionDiagnostics& diagnostics() = 0;

@@ -13,21 +13,16 @@ constexpr int64_t kDrivenUs = 5000, kLingerUs = 1000;
 
 }  // namespace
 
-bool Driving::Begin() {
-  if (begun_.exchange(true)) return false;
-  InjectTestDelay();
-  driver_.store(std::this_thread::get_id(), std::memory_order_relaxed);
-  return true;
-}
-
 void Driving::End() {
-  driver_.store(std::thread::id(), std::memory_order_relaxed);
   ended_ns_ = NowNs();
   InjectTestDelay();
   begun_ = false;
 }
 
 void Driving::Wake() {
+  doorbell_.Ring();
+  InjectTestDelay();
+  if (begun_) return;  // the driver works, or looks after its End
   ended_ns_ = 0;
   InjectTestDelay();
   bell_.Ring();

@@ -5,12 +5,11 @@
 // and not on the node's doorbell. So a peer that rings wakes nobody and makes no system call, unless the driver itself
 // sleeps on the doorbell, which it may only while the engine's thread is parked: a doorbell has one sleeper.
 //
-// Threads: Begin, Wake and the questions from any; End from the driver; AwaitTurn and Resume from the engine's.
+// Threads: Begin, Wake and the questions from any; End from the driver; AwaitTurn from the engine's.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <thread>
 
 #include "core/sync/doorbell.h"
 
@@ -18,19 +17,20 @@ namespace smddp {
 
 class Driving {
  public:
+  // `doorbell`: the node's; outlives it.
+  explicit Driving(Doorbell& doorbell) : doorbell_(doorbell) {}
+
   // Makes the calling thread the driver. False: there is one.
-  bool Begin();
+  bool Begin() { return !begun_.exchange(true); }
+  // Afterwards the driver looks whether something is left, and calls Wake then.
   void End();
   bool begun() const { return begun_.load(); }
-  // Does the calling thread drive?
-  bool mine() const { return driver_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
-  // Work has come that must not wait for the next driver. Costs a system call only when the thread is parked.
+  // There is work. Wakes who sleeps: the driver, or the engine's thread, which does not park itself again before
+  // somebody has driven. A system call only where somebody sleeps.
   void Wake();
 
   // Shall the engine's thread run a round? Parks it for some milliseconds while somebody drives or has just driven.
   bool AwaitTurn();
-  // It shall not park itself again before somebody drives.
-  void Resume() { ended_ns_ = 0; }
   // Is it off the doorbell? True until the next AwaitTurn, when read by the engine's thread; while the caller drives,
   // when read by the driver.
   bool parked() const { return parked_.load(); }
@@ -38,8 +38,8 @@ class Driving {
  private:
   bool lingers() const;
 
+  Doorbell& doorbell_;
   std::atomic<bool> begun_{false}, parked_{false};
-  std::atomic<std::thread::id> driver_{};
   std::atomic<int64_t> ended_ns_{0};  // when somebody last drove; 0: that does not matter any more
   Doorbell bell_;
 };

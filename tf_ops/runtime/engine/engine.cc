@@ -46,6 +46,7 @@ Engine::Engine(FabricParts& parts, RunningTasks& tasks, double heartbeat_timeout
     : parts_(parts),
       tasks_(tasks),
       on_failure_(std::move(on_failure)),
+      driving_(parts.node().doorbell()),
       pace_(parts.node().doorbell(),
             CoresFor(parts.fabric().topology.local_size(), static_cast<int>(std::thread::hardware_concurrency())),
             /*polled=*/!parts.transport().rings_doorbell()),
@@ -58,86 +59,78 @@ void Engine::Start() {
 
 void Engine::Stop(bool at_exit) {
   order_ = at_exit ? Order::kStopAtExit : Order::kStop;
-  parts_.node().doorbell().Ring();
   driving_.Wake();
   if (thread_.joinable()) thread_.join();
 }
 
 bool Engine::Submit(std::function<void()> work) {
   if (!inbox_.Push(std::move(work))) return false;
-  if (driving_.mine()) return true;
-  parts_.node().doorbell().Ring();
-  if (!driving_.begun()) driving_.Wake();
+  driving_.Wake();
   return true;
 }
 
 void Engine::Loop() {
   while (order_ == Order::kRun) {
-    if (!driving_.AwaitTurn()) continue;
-    bool polls = false;
-    const LoopPace::Rest rest = Round(/*driven=*/false, &polls);
+    const int64_t rounds = pace_.rounds();
+    // A driver may be held up before its first round, for instance where its request waits for memory.
+    if (!driving_.AwaitTurn() && pace_.rounds() != rounds) continue;
+    const LoopPace::Rest rest = Round(/*last=*/false);
     if (!driving_.parked()) pace_.Take(rest);
   }
-  rounds_.lock();  // a caller's last round
-  rounds_.unlock();
-  (void)Work();  // what was submitted before
+  (void)Round(/*last=*/true);
   Leave();
 }
 
-void Engine::Drive(const std::function<bool()>& answered) {
-  bool polls = false;
-  while (!polls && !answered() && order_ == Order::kRun) {
-    LoopPace::Rest rest = Round(/*driven=*/true, &polls);
+void Engine::Drive(const std::function<void()>& request, const std::function<bool()>& answered) {
+  const bool drives = parts_.transport().rings_doorbell() && driving_.Begin();
+  request();
+  if (!drives) return;
+  LoopPace::Rest rest;
+  while (!rest.soundless && !answered() && order_ == Order::kRun) {
+    pace_.Take(rest);
+    rest = Round(/*last=*/false);
     if (rest.how == LoopPace::Rest::How::kSleep && !driving_.parked()) {
-      parts_.node().doorbell().Ring();  // the engine's thread sleeps there: it parks itself first
+      driving_.Wake();  // the engine's thread sleeps on the doorbell: it parks itself first
       rest.how = LoopPace::Rest::How::kYield;
     }
-    pace_.Take(rest);
   }
   driving_.End();
-  if (!inbox_.empty()) driving_.Wake();
   const std::lock_guard<std::mutex> lock(rounds_);
-  if (order_ == Order::kRun && expecting()) driving_.Wake();
+  if (order_ != Order::kRun || !inbox_.empty() || expecting()) driving_.Wake();
 }
 
-LoopPace::Rest Engine::Round(bool driven, bool* polls) {
+LoopPace::Rest Engine::Round(bool last) noexcept {
   const std::lock_guard<std::mutex> lock(rounds_);
-  if (order_ != Order::kRun) return {};
+  if (order_ != Order::kRun && !last) return {};
   const uint32_t seen = parts_.node().doorbell().rings.load(std::memory_order_seq_cst);
   InjectTestDelay();
   pace_.BeginRound();
-  const Moved moved = Work();
+  bool worked = inbox_.RunAll();
+  const Result<bool> progress = parts_.transport().Progress();
+  if (!progress.ok()) FailTransport(progress.status());
+  const bool heard = router_.Read(&worked);
+  router_.Send();
+  const Result<bool> stepped = tasks_.Step();
+  if (!stepped.ok()) FailTransport(stepped.status());
+  worked |= !stepped.ok() || *stepped;
+  for (Component* component : components_) component->Step();
+  if (last) return {};
+  const bool moved = worked || (progress.ok() && *progress);
   const int64_t now_ns = NowNs();
   const bool tick = pace_.TickDue(now_ns);
   // At most once between two reads of the control messages: a suspected rank may have said goodbye.
   if (tick || (pace_.LookDue(now_ns) && expecting())) LookAtPeers(now_ns);
   if (tick) Tick(now_ns);
   router_.Send();
-  pace_.EndRound(moved.any, moved.worked, moved.heard, now_ns);
-  if (!driven && driving_.parked() && expecting()) driving_.Resume();
-  if (moved.any || moved.heard) return {};
+  pace_.EndRound(moved, worked, heard, now_ns);
   const bool expects = expecting();
+  if (expects && driving_.parked() && !driving_.begun()) driving_.Wake();
+  if (moved || heard) return {};
   if (pace_.MayEvacuate(expects, now_ns) && parts_.node().Evacuate()) {
     pace_.Evacuated();
     return {};
   }
-  *polls = Any(components_, &Component::polls);
-  return pace_.Choose(seen, expects, *polls, now_ns);
-}
-
-Engine::Moved Engine::Work() {
-  Moved moved;
-  moved.worked = inbox_.RunAll();
-  const Result<bool> progress = parts_.transport().Progress();
-  if (!progress.ok()) FailTransport(progress.status());
-  moved.heard = router_.Read(&moved.worked);
-  router_.Send();
-  const Result<bool> stepped = tasks_.Step();
-  if (!stepped.ok()) FailTransport(stepped.status());
-  moved.worked |= !stepped.ok() || *stepped;
-  for (Component* component : components_) component->Step();
-  moved.any = moved.worked || (progress.ok() && *progress);
-  return moved;
+  return pace_.Choose(seen, expects, Any(components_, &Component::polls), now_ns);
 }
 
 bool Engine::expecting() const {

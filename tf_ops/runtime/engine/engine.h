@@ -5,10 +5,10 @@
 // (message_router.h). The engine has the loop, the inbox, the running tasks, the detection of lost ranks and the end of
 // the session.
 //
-// Threads:   Submit, Stop, BeginDriving, Drive and the counters from any. Everything else runs in a round, or before
-//            Start. One round runs at a time, under a lock: on the engine's thread, or on that of a caller who waits
-//            for an answer and drives meanwhile (driving.h). Where other documents say "the engine's thread", they mean
-//            the one that runs the round. The end of the session always runs on the engine's own.
+// Threads:   Submit, Stop, Drive and the counters from any. Everything else runs in a round, or before Start. One round
+//            runs at a time, under a lock: on the engine's thread, or on that of a caller who waits for an answer and
+//            drives meanwhile (driving.h). Where other documents say "the engine's thread", they mean the one that runs
+//            the round. The end of the session always runs on the engine's own.
 // Ownership: components outlive the engine thread: Stop comes before their destructors. Who drives keeps the engine.
 // Errors:    an error of one request is reported to that request. An error that leaves the ranks in different states
 //            (a peer left in the middle of an operation, a transport failed) ends the session: every request, here
@@ -53,13 +53,10 @@ class Engine final : public ControlBus {
   void Stop(bool at_exit = false);
   // Runs `work` in a round, in order; false after Stop.
   bool Submit(std::function<void()> work);
-  // The calling thread is going to make a request and wait for it. True: until Drive has returned it runs the rounds,
-  // so what it submits wakes nobody. False where a round may call MPI, which not every MPI allows on another thread,
-  // and while another caller drives.
-  bool BeginDriving() { return parts_.transport().rings_doorbell() && driving_.Begin(); }
-  // Runs rounds until `answered`. Returns earlier when the session ends, and when a GPU's work is under way: that
-  // stays on the engine's thread, as does what is under way when the caller has its answer.
-  void Drive(const std::function<bool()>& answered);
+  // Calls `request`, and runs rounds until `answered`. Runs none where a round may call MPI, which not every MPI allows
+  // on another thread, and while another caller drives. Returns earlier when the session ends, and when a GPU's work
+  // is under way: that stays on the engine's thread, as does what is under way when the caller has its answer.
+  void Drive(const std::function<void()>& request, const std::function<bool()>& answered);
 
   const Topology& topology() const override { return parts_.fabric().topology; }
   Trace& trace() override { return trace_; }
@@ -73,13 +70,9 @@ class Engine final : public ControlBus {
 
  private:
   void Loop();
-  struct Moved {
-    bool any = false, worked = false, heard = false;  // as LoopPace::EndRound
-  };
-  // A round, unless the session ends; `*polls`: something is under way that rings no doorbell.
-  LoopPace::Rest Round(bool driven, bool* polls);
-  // Its part that serves requests and messages.
-  Moved Work();
+  // A round, and how to wait for the next one. None when the session ends, except the `last`, of the engine's thread,
+  // which serves what was submitted before.
+  LoopPace::Rest Round(bool last) noexcept;
   bool expecting() const;
   void Tick(int64_t now_ns);
   void LookAtPeers(int64_t now_ns);

@@ -35,13 +35,13 @@ LoopPace::LoopPace(Doorbell& doorbell, Cores cores, bool polled)
 
 LoopPace::Rest LoopPace::Choose(uint32_t seen, bool expecting, bool soundless, int64_t now_ns) {
   wakeups_.fetch_add(1, std::memory_order_relaxed);
-  if (expecting && spun_++ < spins_) return {Rest::How::kSpin};
-  if (now_ns - last_moved_ns_ < (expecting ? kYieldExpectingNs : kYieldIdleNs)) return {Rest::How::kYield};
+  if (expecting && spun_++ < spins_) return {Rest::How::kSpin, soundless};
+  if (now_ns - last_moved_ns_ < (expecting ? kYieldExpectingNs : kYieldIdleNs)) return {Rest::How::kYield, soundless};
   if (!expecting) return Long(seen);
-  if (soundless) return {Rest::How::kSleep, seen, kFirstSleepUs};
+  if (soundless) return {Rest::How::kSleep, soundless, seen, kFirstSleepUs};
   const int64_t us = std::min(kFirstSleepUs << sleeps_, longest_expecting_us_);
   sleeps_ = std::min(sleeps_ + 1, kMaxDoublings);
-  return {Rest::How::kSleep, seen, us};
+  return {Rest::How::kSleep, soundless, seen, us};
 }
 
 void LoopPace::Take(const Rest& rest) {

@@ -48,15 +48,15 @@ class LoopPace {
   struct Rest {
     enum class How { kNot, kSpin, kYield, kSleep };
     How how = How::kNot;
-    uint32_t seen = 0;  // kSleep: returns at once when the bell was rung since its count was this
+    bool soundless = false;  // the next event does not ring the doorbell (a GPU's work), so every sleep is short
+    uint32_t seen = 0;       // kSleep: returns at once when the bell was rung since its count was this
     int64_t us = 0;
   };
   // Nothing has moved in the round. `seen` is the doorbell's count from before the last check for work. `expecting`:
-  // something is under way. `soundless`: the next event does not ring the doorbell (a GPU's work), so every sleep is
-  // short.
+  // something is under way.
   Rest Choose(uint32_t seen, bool expecting, bool soundless, int64_t now_ns);
   // As if nothing had moved for a long time.
-  Rest Long(uint32_t seen) const { return {Rest::How::kSleep, seen, longest_idle_us_}; }
+  Rest Long(uint32_t seen) const { return {Rest::How::kSleep, false, seen, longest_idle_us_}; }
   void Take(const Rest& rest);
 
   // Five times a second; the components' ticks.

@@ -44,8 +44,9 @@ class EngineSession : public Session {
   void CancelPlanned(const PlannedTensor& where) override;
   void BeginPlanned(const PlannedTensor& where) override;
   void Begin(const std::string& name) override;
-  bool BeginDriving() override { return engine_.BeginDriving(); }
-  void Drive(const std::function<bool()>& answered) override { engine_.Drive(answered); }
+  void Drive(const std::function<void()>& request, const std::function<bool()>& answered) override {
+    engine_.Drive(request, answered);
+  }
   SessionDiagnostics& diagnostics() override { return diagnostics_; }
 
  private:
