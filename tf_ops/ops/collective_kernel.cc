@@ -1,7 +1,9 @@
 #include "ops/collective_kernel.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <future>
 #include <memory>
 #include <utility>
 
@@ -55,12 +57,6 @@ class Cancellation {
   std::atomic<int> happened_{0};
 };
 
-// Does TensorFlow wait for the answer on this thread, as it does for an op in eager mode? In a function the thread is
-// of TensorFlow's pool, and other ops wait for it. Not asked of ops on a GPU: the engine's thread does a GPU's work.
-bool WaitsHere(tensorflow::OpKernelContext* context) {
-  return context->call_frame() == nullptr && context->op_device_context() == nullptr;
-}
-
 }  // namespace
 
 CollectiveKernel::CollectiveKernel(tensorflow::OpKernelConstruction* construction)
@@ -88,19 +84,29 @@ void CollectiveKernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCa
     cancellation
         ->StepIsCancelled();  // cancelled before; the request is made all the same, because other ranks count on it
   }
-  const auto answered = std::make_shared<std::atomic<bool>>(false);
-  const auto request = [&] {
-    Start(*found.value(), context, [context, manager, token, answered, done = std::move(done)](const Status& status) {
-      // Not DeregisterCallback, which waits for a cancellation in progress: this may be the engine thread. The callback
-      // uses only what it owns, so it may still run afterwards.
-      if (manager != nullptr) manager->TryDeregisterCallback(token);
-      if (!status.ok()) context->SetStatus(ToTensorFlow(status));
-      done();
-      *answered = true;
-    });
-    cancellation->RequestIsMade();  // `this`, `context` and `manager` may be destroyed by now
-  };
-  WaitsHere(context) ? found.value()->Drive(request, [&] { return answered->load(); }) : request();
+  Start(*found.value(), context, [context, manager, token, done = std::move(done)](const Status& status) {
+    // Not DeregisterCallback, which waits for a cancellation in progress: this may be the engine thread. The callback
+    // uses only what it owns, so it may still run afterwards.
+    if (manager != nullptr) manager->TryDeregisterCallback(token);
+    if (!status.ok()) context->SetStatus(ToTensorFlow(status));
+    done();
+  });
+  cancellation->RequestIsMade();  // `this`, `context` and `manager` may be destroyed by now
+}
+
+void CollectiveKernel::Compute(tensorflow::OpKernelContext* context) {
+  const auto done = std::make_shared<std::promise<void>>();
+  const std::future<void> answer = done->get_future();
+  const auto request = [&] { ComputeAsync(context, [done] { done->set_value(); }); };
+  const Result<std::shared_ptr<Session>> found = SessionOf(process_set_);
+  const bool on_gpu = context->op_device_context() != nullptr;  // the engine's thread does a GPU's work
+  if (found.ok() && !on_gpu) {
+    found.value()->Drive(request,
+                         [&] { return answer.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
+  } else {
+    request();
+  }
+  answer.wait();
 }
 
 // TensorFlow gives every execution of a graph its own number, and within it every iteration of a loop. The result is

@@ -1,5 +1,5 @@
-// Shared by all kernels: the kernel finds the session of its process set, submits one request, and returns without
-// waiting.
+// Shared by all kernels: the kernel finds the session of its process set and submits one request. It waits for the
+// answer only where TensorFlow asks for that.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,16 @@ namespace smddp::ops {
 
 // An asynchronous kernel that turns its inputs into one request to the session.
 //
-// Threads:   ComputeAsync runs on TensorFlow's pool and returns at once; in eager mode it runs on the program's thread,
-//            and drives the engine until the answer where it can (runtime/api/session.h). `done` is called from the
-//            thread that runs the engine, or from ComputeAsync itself when the request could not be made.
+// Threads:   ComputeAsync runs on TensorFlow's pool and returns at once; `done` is called from the engine thread, or
+//            from ComputeAsync itself when the request could not be made. Compute runs where TensorFlow waits: in eager
+//            mode, on the program's thread, which drives the engine until the answer (runtime/api/session.h).
 // Ownership: `context` holds the input and output buffers until TensorFlow's `done`, which is called exactly once.
 class CollectiveKernel : public tensorflow::AsyncOpKernel {
  public:
   explicit CollectiveKernel(tensorflow::OpKernelConstruction* construction);
 
   void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) final;
+  void Compute(tensorflow::OpKernelContext* context) final;
   // Submitting is cheap: TensorFlow need not wake another thread for it.
   bool IsExpensive() final { return false; }
 
