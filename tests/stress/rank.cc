@@ -18,6 +18,15 @@ using smddp::Result;
 using smddp::Status;
 using smddp::TensorRef;
 
+namespace {
+
+thread_local bool t_drives = false;
+std::atomic<int64_t> g_driven{0};
+
+}  // namespace
+
+int64_t DrivenAnswers() { return g_driven; }
+
 // --- Answers ---
 
 smddp::DoneCallback Answers::Expect(std::string what, std::function<void(const Status&)> look) {
@@ -27,6 +36,7 @@ smddp::DoneCallback Answers::Expect(std::string what, std::function<void(const S
   return [this, answered, what = std::move(what), look = std::move(look)](const Status& status) {
     if (answered->fetch_add(1) != 0) Fail(what + " was answered twice; the second time: " + status.ToString());
     if (look) look(status);
+    if (t_drives) ++g_driven;
     std::lock_guard<std::mutex> lock(mutex_);
     --open_;
     changed_.notify_all();
@@ -80,7 +90,12 @@ smddp::DoneCallback Rank::Expect(const Op& op, bool check, std::function<void()>
 }
 
 void Rank::Drive(int rounds, const std::function<void()>& request) {
-  session_.Drive(request, [&] { return rounds-- == 0 || answers_.all_come(); });
+  const auto submit = [&] {
+    request();
+    t_drives = true;
+  };
+  session_.Drive(submit, [&] { return rounds-- == 0 || answers_.all_come(); });
+  t_drives = false;
 }
 
 void Rank::Run(const Round& round) {
@@ -106,7 +121,7 @@ void Rank::Run(const Round& round) {
       for (size_t at = next++; at < mine.size(); at = next++) {
         smddp::InjectTestDelay();
         const auto submit = [&] { Submit(round, *mine[at], true); };
-        drives && at % 3 == 0 ? Drive(static_cast<int>(at), submit) : submit();
+        drives&& at % 3 == 0 ? Drive(static_cast<int>(at), submit) : submit();
       }
       if (drives) Drive(-1);
     });

@@ -18,6 +18,9 @@ namespace stress {
 // Prints what went wrong, with the seed, and ends the program.
 [[noreturn]] void Fail(const std::string& what);
 
+// How many answers have come on threads that drove. Threads: any.
+int64_t DrivenAnswers();
+
 // Counts answers. Threads: any.
 class Answers {
  public:

@@ -250,8 +250,8 @@ TEST_CASE("engine: the session's end and its failure reach a caller that drives"
   Job fails({"a", "b"});
   std::future<std::string> waits = fails.ranks[0]->RunTask(0);  // for ever
   std::thread caller([&] {
-    fails.ranks[0]->engine.Drive(
-        [] {}, [&] { return waits.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
+    fails.ranks[0]->engine.Drive([] {},
+                                 [&] { return waits.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
   });
   CHECK(fails.ranks[1]->RunTask(3, Status(Reason::kDataLoss, "a bit has flipped")).get() == "a bit has flipped");
   caller.join();
@@ -259,7 +259,7 @@ TEST_CASE("engine: the session's end and its failure reach a caller that drives"
   CHECK(fails.ranks[0]->failures == 1);
 }
 
-TEST_CASE("engine: what a caller leaves behind is done at once, also where the engine's thread sleeps on the doorbell") {
+TEST_CASE("engine: what a caller leaves is done at once, also where the engine's thread sleeps on the doorbell") {
   Job job({"a"});
   Engine& engine = job.ranks[0]->engine;
   double waited_s = 0;
