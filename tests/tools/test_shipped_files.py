@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ import click
 import pytest
 import yaml
 
+from smddp_tf.rendezvous.starters import find_start
 from smddp_tf.run.cli import smddprun
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,6 +47,52 @@ def test_the_launchers_command_is_a_line_of_smddprun() -> None:
     smddprun.parse_args(context, list(container["args"]))
     assert context.params["hostfile"] == "/etc/mpi/hostfile"
     assert context.params["command"] == ("python", "/app/train.py")
+
+
+def test_the_pods_of_a_job_find_one_another() -> None:
+    service, job = yaml.safe_load_all((ROOT / "docker/job.yaml").read_text("utf-8"))
+    assert (service["apiVersion"], service["kind"], service["spec"]["clusterIP"]) == ("v1", "Service", "None")
+    assert (job["apiVersion"], job["kind"]) == ("batch/v1", "Job")
+    spec, pod, name = job["spec"], job["spec"]["template"]["spec"], job["metadata"]["name"]
+    fields = {"completionMode", "completions", "parallelism", "backoffLimit", "activeDeadlineSeconds", "template"}
+    assert set(spec) == fields
+    assert service["spec"]["selector"] == {"job-name": name}
+    assert pod["subdomain"] == service["metadata"]["name"]
+    assert spec["completionMode"] == "Indexed"
+    [container] = pod["containers"]
+    environment = {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
+    index = environment.pop("SMDDP_RANK")["fieldRef"]["fieldPath"]
+    assert index == "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+    start = find_start({**environment, "SMDDP_RANK": "1"})
+    assert start is not None
+    assert start.size == spec["completions"] == spec["parallelism"]
+    assert (start.host, start.port) == (f"{name}-0.{pod['subdomain']}", 29600)
+
+
+def test_a_train_job_tells_its_ranks_where_they_meet() -> None:
+    runtime, job = yaml.safe_load_all((ROOT / "docker/trainjob.yaml").read_text("utf-8"))
+    kinds = [(each["apiVersion"], each["kind"]) for each in (runtime, job)]
+    assert kinds == [("trainer.kubeflow.org/v1alpha1", kind) for kind in ("ClusterTrainingRuntime", "TrainJob")]
+    assert job["spec"]["runtimeRef"] == {"name": runtime["metadata"]["name"]}
+    [node] = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    assert node["template"]["metadata"]["labels"] == {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    [container] = node["template"]["spec"]["template"]["spec"]["containers"]
+    assert node["name"] == container["name"] == "node"  # Trainer looks for these names
+    trainer = job["spec"]["trainer"]
+    assert set(trainer) == {"numNodes", "command", "args", "env", "resourcesPerNode"}
+    [line] = trainer["args"]
+    assert line.endswith("exec python /app/train.py")
+    given = {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "t-node-0-0.t", "MASTER_PORT": "29400"}
+    shown = subprocess.run(
+        [*trainer["command"], line.replace("python /app/train.py", "env")],
+        env={**os.environ, **{f"PET_{name}": value for name, value in given.items()}},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+    start = find_start(dict(each.split("=", 1) for each in shown.splitlines() if each.startswith("SMDDP_")))
+    assert start is not None
+    assert (start.rank, start.size, start.host, start.port) == (1, 2, "t-node-0-0.t", 29400)
 
 
 def test_mpichs_recipes_install_what_the_package_requires() -> None:
