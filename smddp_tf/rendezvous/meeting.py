@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import hmac
 import json
+import math
 import os
 import secrets
 import socket
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +26,7 @@ from smddp_tf.rendezvous.starters import PORT, Start
 
 SECRET = "SMDDP_SECRET"
 _LATER_SECONDS = 5.0  # the others wait longer than rank 0, which tells them who is missing
-_REPORT_SECONDS = 5.0
+_NOTICE_SECONDS = 5.0
 
 World = tuple[int, list[str], bytes, int]
 
@@ -62,7 +64,7 @@ def _host(start: Start, mine: Mapping[str, Any], secret: str, seconds: float) ->
         server = ControlServer([""], start.size, start.port, secret)
     except LaunchError as error:
         raise LaunchError(f"{error} Where another program uses port {start.port}, choose one: {PORT}.") from None
-    until = time.monotonic() + seconds
+    until, notice = time.monotonic() + seconds, _Notice(start)
     with contextlib.closing(server):
         came: dict[int, dict[str, Any]] = {0: dict(mine)}
         peers: dict[int, int] = {}  # the rank of each connection
@@ -79,8 +81,12 @@ def _host(start: Start, mine: Mapping[str, Any], secret: str, seconds: float) ->
                         came[0]["address"] = here
             for peer in [peer for peer in peers if not server.is_connected(peer)]:
                 del came[peers.pop(peer)]  # it may come again
+            notice.look(_missing(start, came))
             if time.monotonic() > until:
-                answer = {"error": _missing(start, came, seconds)}
+                answer = {
+                    "error": f"Not every rank called hvd.init() within {seconds:.0f} s (SMDDP_START_TIMEOUT): "
+                    f"{_missing(start, came)}. They were awaited at {start.host}:{start.port}."
+                }
         answer = answer or {"addresses": _addresses(came), "nonce": secrets.token_hex(32)}
         for peer in peers:
             server.send(peer, Kind.PAYLOAD, json.dumps(answer).encode())
@@ -89,18 +95,19 @@ def _host(start: Start, mine: Mapping[str, Any], secret: str, seconds: float) ->
 
 def _attend(start: Start, mine: Mapping[str, Any], secret: str, seconds: float) -> dict[str, Any]:
     """The part of the other ranks: returns rank 0's answer."""
-    until = time.monotonic() + seconds
+    until, notice = time.monotonic() + seconds, _Notice(start)
     where = f"{start.host}:{start.port}"
     why = ""
     while (left := until - time.monotonic()) > 0:
         try:
-            client = ControlClient({ADDRESS: where, KEY: secret}, left)
+            client = ControlClient({ADDRESS: where, KEY: secret}, min(left, _NOTICE_SECONDS))
             with contextlib.closing(client):
                 client.send(Kind.HELLO, json.dumps(mine).encode())
                 answer: dict[str, Any] = json.loads(client.receive(left + _LATER_SECONDS))
                 return answer
         except (LaunchError, OSError) as error:  # rank 0 may not have come yet, or another program listens there
             why = str(error)
+            notice.look(f"rank 0 is not met at {where} ({start.source}): {why}")
             time.sleep(0.2)
     raise LaunchError(
         f"Rank {start.rank} ({start.source}) did not meet rank 0 at {where} within {seconds:.0f} s "
@@ -120,12 +127,22 @@ def _refusal(start: Start, came: Mapping[int, Mapping[str, Any]], hello: Mapping
     return {}
 
 
-def _missing(start: Start, came: Mapping[int, Mapping[str, Any]], seconds: float) -> str:
+def _missing(start: Start, came: Mapping[int, object]) -> str:
     missing = ", ".join(str(rank) for rank in range(start.size) if rank not in came)
-    return (
-        f"Not every rank called hvd.init() within {seconds:.0f} s (SMDDP_START_TIMEOUT): missing on rank {missing} of "
-        f"{start.size} ({start.source}). They were awaited at {start.host}:{start.port}."
-    )
+    return f"missing on rank {missing} of {start.size} ({start.source})"
+
+
+class _Notice:
+    """Says once, when a rank has waited for 5 s, what it waits for."""
+
+    def __init__(self, start: Start) -> None:
+        self._rank, self._due = start.rank, time.monotonic() + _NOTICE_SECONDS
+
+    def look(self, what: str) -> None:
+        if time.monotonic() > self._due:
+            self._due = math.inf
+            line = f"smddp_tf [rank {self._rank}] warning: hvd.init() has waited for {_NOTICE_SECONDS:.0f} s: {what}"
+            print(line, file=sys.stderr, flush=True)
 
 
 def _addresses(came: Mapping[int, Mapping[str, Any]]) -> list[str]:

@@ -95,6 +95,21 @@ def test_who_is_missing_is_named_on_every_rank() -> None:
         assert "missing on rank 1, 3 of 4 (RANK and WORLD_SIZE)" in str(answer)
 
 
+def test_what_a_rank_waits_for_is_said_while_it_waits(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(meeting, "_NOTICE_SECONDS", 0.4)
+    zero, one = starts_of(3, 0, 1)
+    together(zero, one, seconds=2.0)
+    together(starts_of(2, 1)[0], seconds=2.0)
+    lines = capfd.readouterr().err.splitlines()
+    by_zero, by_one = lines
+    assert by_zero.startswith("smddp_tf [rank 0] warning: hvd.init() has waited for")
+    assert by_zero.endswith("missing on rank 2 of 3 (RANK and WORLD_SIZE)")
+    assert by_one.startswith("smddp_tf [rank 1] warning: hvd.init() has waited for")
+    assert "rank 0 is not met at 127.0.0.1" in by_one
+
+
 def test_a_rank_that_was_ended_while_it_waited_may_come_again() -> None:
     zero, one = starts_of(3, 0, 1)
     two = Start(2, 3, zero.host, zero.port, zero.source)
