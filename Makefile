@@ -188,7 +188,7 @@ test-recovery: build  ## Kill 50 random ranks of elastic jobs (about 5 minutes; 
 test-random: build  ## Random models and ways of training against one process (ARGS="--seconds 3600 --seed 5 --ranks 3 --nodes 2,1")
 	@$(BIN)/python -m tests.random $(ARGS)
 
-test-faults: build  ## Failures with real processes, and the table of promises (about 15 minutes; ARGS="-k SIGSTOP --once")
+test-faults: build  ## Failures with real processes, and the table of promises (about 15 minutes; ARGS="-k SIGSTOP --once", ARGS=--tcp)
 	@$(BIN)/python -m tests.faults $(ARGS)
 
 bench-scaling: build $(VENV)/.smddp-bench  ## Weak scaling over 1 to 8 hosts of the lab, beside Horovod (about 40 minutes)

@@ -19,6 +19,7 @@ from tests.faults.case import Case, Found, judge
 from tests.faults.places import Here, InLab
 from tests.faults.processes import MARK
 from tests.faults.running import Place, Running, start
+from tests.rendezvous.test_meeting import free_port
 from tests.support.mpirun import environment
 
 __all__ = ["conduct"]
@@ -29,16 +30,16 @@ _MORE_SECONDS = 30.0  # beyond a promise, to see how late it is
 _QUIET_SECONDS = 5.0  # for the last processes after the launcher has ended
 
 
-def conduct(case: Case, lab: Lab | None = None, moment: float = 0.0) -> Found:
+def conduct(case: Case, lab: Lab | None = None, moment: float = 0.0, tcp: bool = False) -> Found:
     """Runs the case in a folder of its own, with the lab's nodes where it wants them.
 
-    The fault comes `moment` seconds after all ranks are at work.
+    The fault comes `moment` seconds after all ranks are at work. With `tcp` the ranks do without MPI: on one machine.
     """
     with tempfile.TemporaryDirectory(prefix="smddp_faults_") as path:
         folder = Path(path)
         (folder / "tmp").mkdir()
         with _place(case, folder, lab) as place:
-            running = _start(case, place, folder)
+            running = _start(case, place, folder, tcp)
             try:
                 return _see(case, running, place, moment)
             finally:
@@ -56,14 +57,15 @@ def _place(case: Case, folder: Path, lab: Lab | None) -> Iterator[Place]:
             yield here
 
 
-def _start(case: Case, place: Place, folder: Path) -> Running:
+def _start(case: Case, place: Place, folder: Path, tcp: bool) -> Running:
     mark = uuid.uuid4().hex
     variables = {"TMPDIR": str(folder / "tmp"), MARK: mark, **place.environment(), **case.environment}
     script, *words = case.program
     command = [sys.executable, "-I", "-S", str(FOLDER / "supervisor.py"), str(folder)]
-    if case.pretended:
-        share = case.ranks // case.pretended
-        command += [sys.executable, "-I", "-S", str(FOLDER / "pretend.py"), str(share)]
+    if case.pretended or tcp:
+        share = case.ranks // max(case.pretended, 1)
+        coordinator = f"127.0.0.1:{free_port()}" if tcp else "-"
+        command += [sys.executable, "-I", "-S", str(FOLDER / "pretend.py"), str(share), coordinator]
     command += [sys.executable, str(FOLDER / script), str(folder), *words, str(case.victim)]
     line = place.words(case.launcher, case.ranks, command)
     return start(place, line, environment(variables), folder, mark, case.ranks, case.victim)
