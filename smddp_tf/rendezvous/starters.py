@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from smddp_tf.exceptions import LaunchError
 
@@ -24,8 +23,7 @@ TRAINING_TASKS = ("chief", "master", "worker")  # of TF_CONFIG, in the order of 
 _FIRST_SPECIAL_STEP = 0xFFFFFFF0  # step numbers from here on are Slurm's own: the batch script, the shell of salloc
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """This process in its job.
 
     Attributes:
