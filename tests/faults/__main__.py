@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("-k", metavar="PATTERN", default="", help="only cases whose name matches")
     parser.add_argument("--list", action="store_true", help="name the cases and do nothing")
     parser.add_argument("--no-lab", action="store_true", help="one machine only")
-    parser.add_argument("--tcp", action="store_true", help="ranks that do without MPI, on one machine")
+    parser.add_argument("--tcp", action="store_true", help="ranks that do without MPI")
     parser.add_argument("--once", action="store_true", help="no repetitions")
     parser.add_argument("--jobs", type=int, default=2, help="cases of one machine at a time (default 2)")
     parser.add_argument(
@@ -64,7 +64,7 @@ def main() -> int:
 def _in_lab(cases: list[Case], options: argparse.Namespace, console: Console) -> list[Row]:
     if not cases:
         return []
-    if reason := "--no-lab, --tcp" if options.no_lab or options.tcp else lab_is_missing():
+    if reason := "--no-lab" if options.no_lab else lab_is_missing():
         console.print(f"left out: {', '.join(case.name for case in cases)}: {reason}")
         return []
     rows = []

@@ -33,7 +33,7 @@ _QUIET_SECONDS = 5.0  # for the last processes after the launcher has ended
 def conduct(case: Case, lab: Lab | None = None, moment: float = 0.0, tcp: bool = False) -> Found:
     """Runs the case in a folder of its own, with the lab's nodes where it wants them.
 
-    The fault comes `moment` seconds after all ranks are at work. With `tcp` the ranks do without MPI: on one machine.
+    The fault comes `moment` seconds after all ranks are at work. With `tcp` the ranks do without MPI.
     """
     with tempfile.TemporaryDirectory(prefix="smddp_faults_") as path:
         folder = Path(path)
@@ -57,14 +57,14 @@ def _place(case: Case, folder: Path, lab: Lab | None) -> Iterator[Place]:
             yield here
 
 
-def _start(case: Case, place: Place, folder: Path, tcp: bool) -> Running:
+def _start(case: Case, place: Place, folder: Path, tcp: bool = False) -> Running:
     mark = uuid.uuid4().hex
     variables = {"TMPDIR": str(folder / "tmp"), MARK: mark, **place.environment(), **case.environment}
     script, *words = case.program
     command = [sys.executable, "-I", "-S", str(FOLDER / "supervisor.py"), str(folder)]
     if case.pretended or tcp:
-        share = case.ranks // max(case.pretended, 1)
-        coordinator = f"127.0.0.1:{free_port()}" if tcp else "-"
+        share = case.ranks // max(case.pretended, place.nodes)
+        coordinator = f"{place.address}:{free_port()}" if tcp else "-"
         command += [sys.executable, "-I", "-S", str(FOLDER / "pretend.py"), str(share), coordinator]
     command += [sys.executable, str(FOLDER / script), str(folder), *words, str(case.victim)]
     line = place.words(case.launcher, case.ranks, command)

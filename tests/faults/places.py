@@ -46,6 +46,7 @@ class Here:
 
     nodes = 1
     name = "one machine"
+    address = "127.0.0.1"  # of rank 0's host
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -100,6 +101,7 @@ class InLab:
     """Nodes of the lab that is up."""
 
     name = "lab"
+    address = "10.77.0.1"  # of node0, by the lab's script
 
     def __init__(self, lab: Lab, nodes: int) -> None:
         self.lab, self.nodes = lab, nodes
