@@ -22,7 +22,6 @@ import argparse
 import faulthandler
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -33,6 +32,7 @@ from pathlib import Path
 import pytest
 
 from tests.agreement import Agreement, RanksMissing
+from tests.support.mpirun import free_port
 
 # A busy machine has two cores for all ranks; and TensorFlow may take a minute to end an iterator.
 DEADLINE_SECONDS = 180.0
@@ -74,9 +74,7 @@ def _prepare_rank(options: argparse.Namespace) -> None:
     if options.pretend_nodes:
         os.environ["SMDDP_HOST_ID"] = f"pretended-node-{_node_of(rank, size, options.pretend_nodes)}"
     if options.tcp:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            where = MPI.COMM_WORLD.bcast(f"127.0.0.1:{free.getsockname()[1]}")
+        where = MPI.COMM_WORLD.bcast(f"127.0.0.1:{free_port()}")
         own = {"RANK": str(rank), "SIZE": str(size), "COORDINATOR": where, "SECRET": where, "MPI": "off"}
         os.environ.update({f"SMDDP_{name}": value for name, value in own.items()})
     if rank > 0:

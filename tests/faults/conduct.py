@@ -19,8 +19,7 @@ from tests.faults.case import Case, Found, judge
 from tests.faults.places import Here, InLab
 from tests.faults.processes import MARK
 from tests.faults.running import Place, Running, start
-from tests.rendezvous.test_meeting import free_port
-from tests.support.mpirun import environment
+from tests.support.mpirun import environment, free_port
 
 __all__ = ["conduct"]
 

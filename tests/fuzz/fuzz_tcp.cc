@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <thread>
 
 #include "core/clock.h"
 #include "core/process/log.h"

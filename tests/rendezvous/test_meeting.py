@@ -19,12 +19,7 @@ from smddp_tf.link.client import ControlClient
 from smddp_tf.rendezvous import meeting
 from smddp_tf.rendezvous.meeting import World, meet
 from smddp_tf.rendezvous.starters import Start
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+from tests.support.mpirun import free_port
 
 
 def together(*starts: Start, seconds: float = 20.0, secrets: dict[int, str] | None = None) -> list[Any]:

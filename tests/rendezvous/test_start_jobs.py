@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from smddp_tf.lifecycle.rank_variables import without_rank_variables
-from tests.rendezvous.test_meeting import free_port
+from tests.support.mpirun import free_port
 from tests.variants import FULL
 
 pytestmark = pytest.mark.launches

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,13 @@ _KEPT = ("SMDDP_TEST_FULL", "SMDDP_VERIFY")
 _BUSY = 3
 # Open MPI 5 says this now and then, before it starts any process of the job.
 _NOT_STARTED = "The PMIx server's listener thread failed to start"
+
+
+def free_port() -> int:
+    """A port of the loopback interface at which nobody listens, for ranks that meet without MPI."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ namespace smddp {
 
 using Bits128 = std::array<uint64_t, 2>;
 
-// What a rank must know to reach the others; smddp_tf/run/rendezvous finds it.
+// What a rank must know to reach the others; smddp_tf/rendezvous finds it.
 struct World {
   int rank = 0;
   std::vector<std::string> addresses;  // where each rank listens, by rank: "IP:PORT"; empty: there is no such job

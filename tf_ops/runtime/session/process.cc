@@ -63,10 +63,9 @@ Status StartSession(const StartOptions& options) {
   WatchForks();
   std::lock_guard<std::mutex> starting(g_starting);
   if (CurrentManager() != nullptr) return Status::Ok();
-  const bool without = !options.world.addresses.empty();
-  SMDDP_ASSIGN_OR_RETURN(const bool with_mpi, NeedsMpi(options.has_communicator, TheMpi().is_initialized()));
-  SMDDP_ASSIGN_OR_RETURN(auto manager,
-                         SessionManager::Start(options, g_plans, TheWatchdog(), TheMpi(), with_mpi && !without));
+  SMDDP_ASSIGN_OR_RETURN(const bool needs_mpi, NeedsMpi(options.has_communicator, TheMpi().is_initialized()));
+  const bool with_mpi = needs_mpi && options.world.addresses.empty();
+  SMDDP_ASSIGN_OR_RETURN(auto manager, SessionManager::Start(options, g_plans, TheWatchdog(), TheMpi(), with_mpi));
   {
     std::lock_guard<std::mutex> lock(g_mutex);
     g_manager = std::move(manager);
@@ -86,9 +85,7 @@ Status StopSession(bool at_exit) {
   }
   if (leaving == nullptr) return Status::Ok();
   g_was_ended = true;
-  const MpiLibrary* const mpi = g_mpi;
-  if (!at_exit || mpi == nullptr ||
-      !mpi->ends_at_exit()) {  // who else ends MPI, such as mpi4py, does so inside of Python's exit
+  if (!at_exit || !TheMpi().ends_at_exit()) {  // who else ends MPI, such as mpi4py, does so inside of Python's exit
     leaving->Stop(at_exit);
     return Status::Ok();
   }
