@@ -1,47 +1,47 @@
-"""A rank's side of the connection to the launcher."""
+"""A rank's side of the connection to the launcher, or to rank 0 while the ranks meet."""
 
 from __future__ import annotations
 
-import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from smddp_tf.exceptions import LaunchError
-from smddp_tf.link.channel import ADDRESS, KEY, Channel, Forged, Kind
+from smddp_tf.link.channel import Channel, Forged, Kind
 
 _CONNECT_SECONDS = 10.0
 _HANDSHAKES = 3
 
 
 class ControlClient:
-    """A connection to the launcher, made at once. Both sides have proved that they know the job's key.
+    """A connection to a `ControlServer`, made at once. Both sides have proved that they know the job's key.
 
     Args:
-        environment: has the launcher's addresses and the job's key.
-        seconds: for a launcher that does not answer at once.
+        addresses: of the server, `host:port,...`; the first that answers is taken.
+        key: the job's.
+        seconds: for a server that does not answer at once.
 
     Raises:
-        LaunchError: the launcher cannot be reached, or does not prove it.
+        OSError: the server cannot be reached, or does not prove it. The text is the reason alone: what to do about it
+            depends on who listens there, which the caller knows.
     """
 
-    def __init__(self, environment: Mapping[str, str] = os.environ, seconds: float = _CONNECT_SECONDS) -> None:
-        for attempt in range(_HANDSHAKES):  # with many connections at once, the launcher closes some
+    def __init__(self, addresses: str, key: str, seconds: float = _CONNECT_SECONDS) -> None:
+        for attempt in range(_HANDSHAKES):  # with many connections at once, the server closes some
             time.sleep(0.1 * attempt)
-            self._link = _connect(environment[ADDRESS].split(","), seconds)
+            self._link = _connect(addresses.split(","), seconds)
             try:
-                self._handshake(environment[KEY])
+                self._handshake(key)
                 return
             except OSError as error:
                 self._link.close()
                 reason = str(error)
-        raise LaunchError(f"smddprun at {environment[ADDRESS]} does not answer ({reason}). Is {KEY} this job's?")
+        raise ConnectionError(f"{addresses}: {reason}")
 
     def fileno(self) -> int:
         return self._link.fileno()
 
     def send(self, kind: int, body: bytes) -> None:
-        """Sends a message; waits while the launcher does not read. OSError: the launcher has disconnected."""
+        """Sends a message; waits while the server does not read. OSError: the server has disconnected."""
         for record in self._channel.pack(kind, body):
             self._link.sendall(record)
 
@@ -49,8 +49,8 @@ class ControlClient:
         """Waits for the next message and returns its body.
 
         Raises:
-            LaunchError: it is not signed by this job's launcher.
-            OSError: nothing arrived for `timeout` seconds, or the launcher has closed the connection.
+            OSError: nothing arrived for `timeout` seconds, it is not signed with the job's key, or the server has
+                closed the connection.
         """
         self._link.settimeout(timeout)
         body = self._next()
@@ -58,7 +58,7 @@ class ControlClient:
         return body
 
     def heard(self) -> list[tuple[int, bytes]] | None:
-        """The messages that have come, when there is something to read; None: the launcher has disconnected."""
+        """The messages that have come, when there is something to read; None: the server has disconnected."""
         try:
             chunk = self._link.recv(1 << 16)
             return list(self._channel.feed(chunk)) if chunk else None
@@ -83,11 +83,9 @@ class ControlClient:
                 for _, body in self._channel.feed(chunk):
                     return body
                 if not (chunk := self._link.recv(1 << 18)):
-                    raise ConnectionError("the launcher closed the connection")
+                    raise ConnectionError("the other side closed the connection, as it does where the keys differ")
         except Forged:
-            raise LaunchError(
-                "The process that listens there is not this job's launcher: its signature is wrong."
-            ) from None
+            raise ConnectionError("the process that listens there does not know this job's key") from None
 
 
 def _connect(addresses: Sequence[str], seconds: float) -> socket.socket:
@@ -102,9 +100,5 @@ def _connect(addresses: Sequence[str], seconds: float) -> socket.socket:
             except OSError as error:
                 reasons.append(f"{address}: {error.strerror or error}")
         if time.monotonic() > give_up_at:
-            raise LaunchError(
-                f"This rank on {socket.gethostname()} cannot reach smddprun ({'; '.join(dict.fromkeys(reasons))}). The "
-                "host that starts the job must accept connections from the others; name the network that joins them: "
-                "--network-interfaces."
-            )
+            raise ConnectionError("; ".join(dict.fromkeys(reasons)))
         time.sleep(0.2)

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from smddp_tf.exceptions import LaunchError
-from smddp_tf.link.channel import ADDRESS, KEY, Kind
+from smddp_tf.link.channel import Kind
 from smddp_tf.link.client import ControlClient
 from smddp_tf.link.server import ControlServer, listen
 from smddp_tf.rendezvous.starters import PORT, Start
@@ -100,12 +100,12 @@ def _attend(start: Start, mine: Mapping[str, Any], secret: str, seconds: float) 
     why = ""
     while (left := until - time.monotonic()) > 0:
         try:
-            client = ControlClient({ADDRESS: where, KEY: secret}, min(left, _NOTICE_SECONDS))
+            client = ControlClient(where, secret, min(left, _NOTICE_SECONDS))
             with contextlib.closing(client):
                 client.send(Kind.HELLO, json.dumps(mine).encode())
                 answer: dict[str, Any] = json.loads(client.receive(left + _LATER_SECONDS))
                 return answer
-        except (LaunchError, OSError) as error:  # rank 0 may not have come yet, or another program listens there
+        except OSError as error:  # rank 0 may not have come yet, or another program listens there
             why = str(error)
             notice.look(f"rank 0 is not met at {where} ({start.source}): {why}")
             time.sleep(0.2)

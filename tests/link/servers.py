@@ -8,17 +8,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from smddp_tf.link.channel import ADDRESS, KEY, Kind
+from smddp_tf.link.channel import Kind
 from smddp_tf.link.client import ControlClient
 from smddp_tf.link.server import ControlServer, Frame
 
 
 def local_server(**arguments: Any) -> contextlib.closing[ControlServer]:
     return contextlib.closing(ControlServer(["127.0.0.1"], **arguments))
-
-
-def environment_of(server: ControlServer, **changed: str) -> dict[str, str]:
-    return {ADDRESS: server.addresses, KEY: server.key, **changed}
 
 
 def frames_until(server: ControlServer, count: int) -> list[Frame]:
@@ -49,7 +45,7 @@ def in_thread(server: ControlServer, work: Callable[[], object]) -> list[object]
     return results
 
 
-def asked_for_work(environment: dict[str, str]) -> bytes:
-    client = ControlClient(environment)
+def asked_for_work(addresses: str, key: str) -> bytes:
+    client = ControlClient(addresses, key)
     client.send(Kind.TASK, b"0")
     return client.receive(10)

@@ -10,26 +10,24 @@ from contextlib import suppress
 
 import pytest
 
-from smddp_tf.exceptions import LaunchError
-from smddp_tf.link.channel import ADDRESS, KEY, Kind
+from smddp_tf.link.channel import Kind
 from smddp_tf.link.client import ControlClient
-from tests.link.servers import asked_for_work, environment_of, frames_until, in_thread, local_server
+from tests.link.servers import asked_for_work, frames_until, in_thread, local_server
 
 HEAD = struct.Struct("!B?H")
 
 
 def test_messages_go_both_ways_and_the_next_address_is_tried() -> None:
     with local_server() as server:
-        environment = environment_of(server, **{ADDRESS: f"127.0.0.1:1,{server.addresses}"})  # nobody is at port 1
-        assert in_thread(server, lambda: asked_for_work(environment)) == [b"work" * 100_000]
+        addresses = f"127.0.0.1:1,{server.addresses}"  # nobody is at port 1
+        assert in_thread(server, lambda: asked_for_work(addresses, server.key)) == [b"work" * 100_000]
 
 
 def test_a_rank_with_a_wrong_key_is_refused() -> None:
     with local_server() as server:
-        [error] = in_thread(server, lambda: ControlClient(environment_of(server, **{KEY: "guessed"})))
-        assert isinstance(error, LaunchError)
-        assert "the launcher closed the connection" in str(error)
-        assert KEY in str(error)
+        [error] = in_thread(server, lambda: ControlClient(server.addresses, "guessed"))
+        assert isinstance(error, OSError)
+        assert "the other side closed the connection, as it does where the keys differ" in str(error)
         assert frames_until(server, 1) == []
         assert server.connected == 0
 
@@ -46,7 +44,7 @@ def answered_by(answer: Callable[[socket.socket], object]) -> None:
                         answer(link)
 
         threading.Thread(target=pretend, daemon=True).start()
-        ControlClient({ADDRESS: f"127.0.0.1:{listener.getsockname()[1]}", KEY: "key"})
+        ControlClient(f"127.0.0.1:{listener.getsockname()[1]}", "key")
 
 
 @pytest.mark.parametrize("at_once", [False, True])
@@ -60,7 +58,7 @@ def test_a_rank_does_not_trust_another_launcher(at_once: bool) -> None:
         if not at_once:
             link.sendall(proof)
 
-    with pytest.raises(LaunchError, match="not this job's launcher"):
+    with pytest.raises(OSError, match="does not know this job's key"):
         answered_by(answer)
 
 
@@ -71,5 +69,11 @@ def until_it_ends(link: socket.socket) -> None:
 
 def test_a_rank_does_not_wait_long_for_a_silent_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("smddp_tf.link.client._CONNECT_SECONDS", 0.2)
-    with pytest.raises(LaunchError, match=r"does not answer \(timed out\)"):
+    with pytest.raises(OSError, match=r"^127.0.0.1:\d+: timed out$"):
         answered_by(until_it_ends)
+
+
+def test_a_server_that_cannot_be_reached_is_the_reason_alone() -> None:
+    """What to do depends on who should listen there, a launcher or rank 0: the caller says it."""
+    with pytest.raises(OSError, match=r"^127.0.0.1:1: Connection refused$"):
+        ControlClient("127.0.0.1:1", "key", 0.1)

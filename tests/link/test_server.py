@@ -14,7 +14,7 @@ from smddp_tf.link import server as server_module
 from smddp_tf.link.channel import Kind
 from smddp_tf.link.client import ControlClient
 from smddp_tf.link.server import ControlServer, Frame
-from tests.link.servers import asked_for_work, environment_of, frames_until, in_thread, local_server
+from tests.link.servers import asked_for_work, frames_until, in_thread, local_server
 
 
 def test_a_host_without_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ def test_a_forged_record_ends_the_connection() -> None:
     with local_server() as server:
 
         def work() -> None:
-            client = ControlClient(environment_of(server))
+            client = ControlClient(server.addresses, server.key)
             client.send(Kind.HELLO, b"rank")
             client._link.sendall(HEAD.pack(Kind.RESULT, False, 4) + b"evil" + b"s" * 32)
             assert client._link.recv(1) == b""
@@ -55,7 +55,7 @@ def test_a_forged_record_ends_the_connection() -> None:
 
 def test_a_silent_connection_delays_nobody_and_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     with local_server() as server, connection_to(server) as silent:
-        assert in_thread(server, lambda: asked_for_work(environment_of(server))) == [b"work" * 100_000]
+        assert in_thread(server, lambda: asked_for_work(server.addresses, server.key)) == [b"work" * 100_000]
         assert len(server._pending) == 1
         monkeypatch.setattr(server_module, "_PROOF_SECONDS", 0.1)
         time.sleep(0.1)
@@ -74,7 +74,7 @@ def test_many_connections_without_a_proof_do_not_keep_a_rank_out() -> None:
         list(server.frames(0.05))
         assert len(server._pending) <= 2 + 64
         assert max(len(peer.channel._received) for peer in server._pending.values()) <= 64
-        assert in_thread(server, lambda: asked_for_work(environment_of(server))) == [b"work" * 100_000]
+        assert in_thread(server, lambda: asked_for_work(server.addresses, server.key)) == [b"work" * 100_000]
         for one in crowd:
             one.close()
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from smddp_tf.exceptions import LaunchError
-from smddp_tf.link.channel import ADDRESS, KEY, Kind
+from smddp_tf.link.channel import Kind
 from smddp_tf.link.client import ControlClient
 from smddp_tf.rendezvous import meeting
 from smddp_tf.rendezvous.meeting import World, meet
@@ -111,7 +111,7 @@ def test_a_rank_that_was_ended_while_it_waited_may_come_again() -> None:
     found: list[Any] = []
     first = threading.Thread(target=lambda: found.extend(together(zero)))
     first.start()
-    client = ControlClient({ADDRESS: f"127.0.0.1:{zero.port}", KEY: "s"}, 10)
+    client = ControlClient(f"127.0.0.1:{zero.port}", "s", 10)
     client.send(Kind.HELLO, json.dumps({"rank": 1, "size": 3, "port": 1, "host": "ended"}).encode())
     client.close()
     time.sleep(0.7)
@@ -126,6 +126,9 @@ def test_without_rank_0_the_place_is_named() -> None:
     (start,) = starts_of(2, 1)
     (answer,) = together(start, seconds=1.0)
     assert f"did not meet rank 0 at 127.0.0.1:{start.port} within 1 s" in str(answer)
+    assert f"(SMDDP_START_TIMEOUT): 127.0.0.1:{start.port}: Connection refused. Do all" in str(answer)
+    for words in ("smddprun", "--network-interfaces"):  # no launcher of ours has started these ranks
+        assert words not in str(answer)
 
 
 def test_two_processes_of_one_rank_are_an_error_on_every_rank() -> None:

@@ -27,6 +27,7 @@ from smddp_tf.lifecycle.rank_variables import variables_of
 from smddp_tf.link.channel import ADDRESS, KEY, Kind
 from smddp_tf.link.client import ControlClient
 from smddp_tf.link.ends import End
+from smddp_tf.run.rank.launcher import connect_to_launcher
 from smddp_tf.run.rank.processes import end_with_parent, runs
 
 _DRAIN_SECONDS = 2.0
@@ -58,7 +59,7 @@ def supervise(command: Sequence[str]) -> int:
     placement = find_placement(os.environ)
     if placement is None:
         raise LaunchError("smddp_tf.run.rank.supervisor must be started by mpirun.")
-    client = ControlClient()
+    client = connect_to_launcher()
     client.send(Kind.HELLO, json.dumps([placement.rank, socket.gethostname(), os.getpid()]).encode())
     notes = _Notes()
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)

@@ -11,13 +11,13 @@ import cloudpickle
 from smddp_tf.exceptions import LaunchError
 from smddp_tf.lifecycle.placement import find_placement
 from smddp_tf.link.channel import ADDRESS, KEY, Kind
-from smddp_tf.link.client import ControlClient
+from smddp_tf.run.rank.launcher import connect_to_launcher
 
 _PAYLOAD_SECONDS = 120.0
 
 
 def main() -> None:
-    client = ControlClient()
+    client = connect_to_launcher()
     for name in (ADDRESS, KEY):  # not for what the function starts
         del os.environ[name]
     placement = find_placement(os.environ)

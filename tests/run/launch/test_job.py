@@ -21,9 +21,9 @@ ROOT = Path(__file__).resolve().parents[3]
 RANK = """
 import sys, time
 from smddp_tf.link.channel import Kind
-from smddp_tf.link.client import ControlClient
 from smddp_tf.link.ends import End
-client = ControlClient()
+from smddp_tf.run.rank.launcher import connect_to_launcher
+client = connect_to_launcher()
 client.send(Kind.HELLO, b'[0, "here", 1]')
 for number in range(60):
     client.send(Kind.STDOUT, b"%d %s\\n" % (number, b"x" * 16000))
@@ -59,8 +59,9 @@ def test_ranks_that_mpirun_has_left_behind_are_told_to_end(monkeypatch: pytest.M
     monkeypatch.setattr(job_module, "_LAST_OUTPUT_SECONDS", 0.4)
     begin = time.monotonic()
     outcome = run_job(
-        "import os\nfrom smddp_tf.link.channel import Kind\nfrom smddp_tf.link.client import ControlClient\n"
-        "client = ControlClient()\n"
+        "import os\nfrom smddp_tf.link.channel import Kind\n"
+        "from smddp_tf.run.rank.launcher import connect_to_launcher\n"
+        "client = connect_to_launcher()\n"
         "client.send(Kind.HELLO, b'[0, \"here\", 1]')\n"
         "if os.fork(): os._exit(0)\n"
         "client._link.recv(1)\n"  # until the launcher has closed its direction
