@@ -18,7 +18,7 @@ from smddp_tf.aliases import table
 from smddp_tf.aliases.after_keras import KERAS_DISTRIBUTION, VARIABLE, AfterKeras
 from smddp_tf.aliases.finder import Alias, Finder
 
-__all__ = ["FAMILIES", "KERAS_DISTRIBUTION", "environment", "install", "is_installed", "uninstall"]
+__all__ = ["FAMILIES", "KERAS_DISTRIBUTION", "environment", "install", "uninstall"]
 
 _SITE = str(Path(__file__).resolve().parent / "site")
 
@@ -78,18 +78,6 @@ def uninstall(family: str) -> None:
         for name in [name for name, module in sys.modules.items() if isinstance(module, Alias)]:
             if name.partition(".")[0] in finder.aliased:
                 del sys.modules[name]
-
-
-def is_installed(family: str) -> bool:
-    """Returns whether an alias is installed.
-
-    Args:
-        family: as for `install`.
-
-    Returns:
-        True between `install` and `uninstall`.
-    """
-    return _finder(family) in sys.meta_path
 
 
 def environment(family: str, base: Mapping[str, str] | None = None) -> dict[str, str]:
