@@ -22,20 +22,12 @@ __all__ = ["FAMILIES", "KERAS_DISTRIBUTION", "environment", "install", "uninstal
 
 _SITE = str(Path(__file__).resolve().parent / "site")
 
+_HOROVOD = {"horovod": table.HOROVOD_VERSION}  # the module's and the distribution's
+_SMDDP = {"smdistributed.dataparallel": table.SMDDP_VERSION}
+_SMDDP_DISTRIBUTION = {"smdistributed-dataparallel": table.SMDDP_VERSION}
 _FINDERS = {
-    "horovod": Finder(
-        table.HOROVOD,
-        table.HOROVOD_ABSENT,
-        versions={"horovod": table.HOROVOD_VERSION},
-        callables=("horovod.run",),
-        distributions={"horovod": table.HOROVOD_VERSION},
-    ),
-    "smdistributed": Finder(
-        table.SMDISTRIBUTED,
-        table.SMDISTRIBUTED_ABSENT,
-        versions={"smdistributed.dataparallel": table.SMDDP_VERSION},
-        distributions={"smdistributed-dataparallel": table.SMDDP_VERSION},
-    ),
+    "horovod": Finder(table.HOROVOD, table.HOROVOD_ABSENT, _HOROVOD, _HOROVOD, callables=("horovod.run",)),
+    "smdistributed": Finder(table.SMDISTRIBUTED, table.SMDISTRIBUTED_ABSENT, _SMDDP, _SMDDP_DISTRIBUTION),
 }
 FAMILIES = tuple(_FINDERS)
 
