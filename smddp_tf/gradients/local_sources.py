@@ -59,11 +59,7 @@ class LocalSources:
         """The indices of the `sources` that are local."""
         local = {id(identity(source)) for source in self._registered.values()}
         local.update(id(identity(weight)) for layer in self._layers for weight in layer.trainable_weights)
-        return {
-            index
-            for index, source in enumerate(sources)
-            if id(identity(source)) in local or layout_of(source) is not None
-        }
+        return {index for index, source in enumerate(sources) if id(identity(source)) in local or layout_of(source)}
 
     def kept(self, variables: Sequence[Any]) -> KeptGradients:
         """Returns which gradients of a Keras optimizer's `variables` stay on this rank, and why."""

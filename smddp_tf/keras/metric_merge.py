@@ -129,11 +129,8 @@ def leaves(metrics: Iterable[Any]) -> list[Any]:
 
 def exact_metrics(model: keras.Model) -> list[Any]:
     """Returns the metrics with states that can be merged: sums, and those with Keras 2's `merge_state(metrics)`."""
-    return [
-        metric
-        for metric in leaves(model.metrics)
-        if _is_additive(metric) or callable(getattr(metric, "merge_state", None))
-    ]
+    metrics = leaves(model.metrics)
+    return [each for each in metrics if _is_additive(each) or callable(getattr(each, "merge_state", None))]
 
 
 def states_of(metrics: Iterable[Any]) -> list[np.ndarray]:
