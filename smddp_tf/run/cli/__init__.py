@@ -201,15 +201,9 @@ def _fabric(fabric: str | None, tcp: bool | None) -> str:
 
 
 def _settings(options: Mapping[str, Any], hosts: Any, ranks: int) -> Settings:
-    return settings_of(
-        options,
-        hosts,
-        ranks,
-        variables={**UNBUFFERED, **alias_variables(_families(options)), **_variables(options)},
-        binding=words(options["binding_args"]),
-        fabric=_fabric(options["fabric"], options["tcp"]),
-        reports=not options["quiet"],
-    )
+    variables = {**UNBUFFERED, **alias_variables(_families(options)), **_variables(options)}
+    how = {"binding": words(options["binding_args"]), "fabric": _fabric(options["fabric"], options["tcp"])}
+    return settings_of(options, hosts, ranks, variables=variables, reports=not options["quiet"], **how)
 
 
 def _launch(

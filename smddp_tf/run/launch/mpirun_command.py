@@ -151,11 +151,8 @@ def _keepalive(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     if heartbeat <= 0:
         return []
     interval = math.ceil(heartbeat / 3)  # four of them take a third longer than the ranks do
-    return [
-        ("oob_tcp_keepalive_time", str(2 * interval)),
-        ("oob_tcp_keepalive_intvl", str(interval)),
-        ("oob_tcp_keepalive_probes", str(_PROBES)),
-    ]
+    settings = {"time": 2 * interval, "intvl": interval, "probes": _PROBES}
+    return [(f"oob_tcp_keepalive_{name}", str(number)) for name, number in settings.items()]
 
 
 def _hydra_command(settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str]) -> MpirunCommand:
