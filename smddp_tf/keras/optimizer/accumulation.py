@@ -182,8 +182,7 @@ def in_keras_window(
 
 
 def _unscaled(scaled: keras.optimizers.Optimizer, grad: tf.Tensor | None, variable: keras.Variable) -> Any:
-    skipped = grad is None or stays_local(variable)
-    return grad if skipped else keras.ops.divide(grad, scaled.dynamic_scale)
+    return grad if grad is None or stays_local(variable) else keras.ops.divide(grad, scaled.dynamic_scale)
 
 
 def _take_sum(scaled: keras.optimizers.Optimizer, grad: tf.Tensor | None, variable: keras.Variable) -> Any:
