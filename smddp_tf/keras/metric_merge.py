@@ -19,6 +19,7 @@ from smddp_tf.collectives import ops
 from smddp_tf.collectives.rank_facts import objects_of_ranks
 from smddp_tf.collectives.reduce_op import Sum
 from smddp_tf.keras._backend import keras
+from smddp_tf.keras.patch_table import is_of_keras
 from smddp_tf.keras.roles.step_hooks import hooks_of
 
 VALIDATION = "val_"  # prefix of the entries of the validation
@@ -172,10 +173,7 @@ def _is_additive(metric: keras.metrics.Metric) -> bool:
     declared = getattr(metric, "additive_state", None)
     if declared is not None:
         return bool(declared)
-    return any(
-        issubclass(each, base) and each is not base and each.__module__.split(".")[0] == "keras"
-        for each in type(metric).__mro__
-    )
+    return any(issubclass(each, base) and each is not base and is_of_keras(each) for each in type(metric).__mro__)
 
 
 def results_of_exact(model: keras.Model) -> dict[str, Any]:

@@ -70,9 +70,8 @@ def wrap_class(optimizer_class: type, settings: ReduceOptions | None = None) -> 
     if settings is None and hasattr(optimizer_class, "_smddp_wraps"):
         return optimizer_class
     settings = settings or DEFAULTS
-    return wrapped_class(
-        optimizer_class, _members_for if settings.partition_state is None else _sharded_members_for, settings, attach
-    )
+    members_for = _members_for if settings.partition_state is None else _sharded_members_for
+    return wrapped_class(optimizer_class, members_for, settings, attach)
 
 
 def _members_for(optimizer_class: Any) -> dict[str, Any]:
