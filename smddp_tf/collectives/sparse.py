@@ -124,10 +124,7 @@ def reduce_rows(
         rows = tf.stack([tf.shape(unique[index].indices, out_type=tf.int64)[0] for index in choosers])
         agreed = emit.allreduce_list([rows], ReduceSpec(Sum), f"{use}.rows")[0]
         rows_of_all = dict(zip(choosers, tf.unstack(agreed, len(choosers))))
-    return {
-        index: _reduced(slices, shapes[index], reduction, f"{use}.{index}", rows_of_all.get(index))
-        for index, slices in unique.items()
-    }
+    return {i: _reduced(one, shapes[i], reduction, f"{use}.{i}", rows_of_all.get(i)) for i, one in unique.items()}
 
 
 def _reduced(
