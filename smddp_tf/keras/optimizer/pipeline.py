@@ -42,7 +42,7 @@ def apply_reduced(context: UpdateContext, grads: Sequence[Any]) -> Any:
         return active_ranks.unless_skipped(active, optimizer, variables, lambda: context.apply(results))
     if active is None:
         return _apply_pass(context, grads)
-    window = context.reducer.open_window()
+    window = context.reducer.window = context.reducer.window or active_ranks.Window()
     active.agree_on_pass()
 
     def one_pass() -> Any:
