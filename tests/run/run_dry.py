@@ -48,7 +48,6 @@ class DryRun:
             patch.setattr(launch, "local_interfaces", lambda: [LO, DOCKER, ETH0])
             patch.setattr(launch, "resolve", lambda names: [ADDRESSES[name] for name in names if name in ADDRESSES])
             patch.setattr("smddp_tf.run.launch.settings.is_this_host", lambda name: name in ("h1", "localhost"))
-            patch.setattr("smddp_tf.run.launch.mpirun_command.is_this_host", lambda name: name in ("h1", "localhost"))
             patch.setattr(os, "geteuid", lambda: 1000)
             patch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
             with pytest.raises(SystemExit) as ended:
