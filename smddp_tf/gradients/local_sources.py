@@ -116,10 +116,8 @@ def layers_in(local_layers: Any) -> list[Any]:
     """
     if local_layers is None:
         return []
-    layers = [local_layers] if _is_layer(local_layers) else local_layers
-    if not isinstance(layers, Iterable) or isinstance(layers, (str, bytes)):
-        layers = [layers]
-    layers = list(layers)
+    is_one = _is_layer(local_layers) or isinstance(local_layers, (str, bytes)) or not isinstance(local_layers, Iterable)
+    layers = [local_layers] if is_one else list(local_layers)
     for layer in layers:
         if not _is_layer(layer):
             raise ValueError(
