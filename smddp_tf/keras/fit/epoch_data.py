@@ -74,8 +74,7 @@ class EpochData:
         """
         dataset, by_rows = self._own, steps is not None and steps.by_rows
         if self.part is not None:
-            has_rows = self._has_rows or by_rows
-            dataset = self.part.pairs if has_rows else self.part.pairs.map(lambda rows, batch: batch)
+            dataset = self.part.pairs if self._has_rows or by_rows else self.part.pairs.map(lambda rows, batch: batch)
         if is_initialized() and size() > 1 and isinstance(dataset, tf.data.Dataset):
             dataset = without_autotune(dataset)
         if supply is not None and steps is not None:
@@ -205,9 +204,8 @@ class UnevenEpochs:
         expected = min(self._calls * self._supply.steps_per_execution, self._supply.limit())
         active_steps = float(self._hooks.active_steps)
         self._active_steps_of_iterator += active_steps
-        return active_steps == expected and not (
-            self._supply.batches and self._active_steps_of_iterator >= self._supply.batches
-        )
+        used_up = self._supply.batches and self._active_steps_of_iterator >= self._supply.batches
+        return active_steps == expected and not used_up
 
     def __call__(self, iterator: Any) -> Any:
         """Runs the train function on a batch of this rank, or on zeros; says when the epoch is over for all ranks."""

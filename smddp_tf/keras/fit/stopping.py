@@ -52,11 +52,8 @@ class Stopping:
 
 def looks_at_batches(callback: keras.callbacks.Callback) -> bool:
     """Returns whether a callback has hooks around the batches of training."""
-    base = keras.callbacks.Callback
-    return any(
-        hook in vars(callback) or getattr(type(callback), hook, None) is not getattr(base, hook)
-        for hook in _BATCH_HOOKS
-    )
+    own, base = type(callback), keras.callbacks.Callback
+    return any(hook in vars(callback) or getattr(own, hook, None) is not getattr(base, hook) for hook in _BATCH_HOOKS)
 
 
 def _may_stop(callback: keras.callbacks.Callback) -> bool:
@@ -159,8 +156,7 @@ def _path_of(callback: keras.callbacks.Callback) -> str | None:
 
 def _warn_of_shared_files(of_ranks: Sequence[dict[tuple[int, str], str]]) -> None:
     """Warns on rank 0 of files that several ranks of one node write."""
-    counts = Counter(key for of_rank in of_ranks for key in of_rank)
-    for (node, path), count in counts.items():
+    for (node, path), count in Counter(key for of_rank in of_ranks for key in of_rank).items():
         if count > 1:
             name = next(of_rank[node, path] for of_rank in of_ranks if (node, path) in of_rank)
             warn_on_rank_zero(

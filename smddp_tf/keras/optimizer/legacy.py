@@ -110,8 +110,7 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
                 reducer.passes.after_collecting(lambda: update(grads), skip)
             else:
                 context.reduced_by_tape(grads)
-                dense = reducer.settings.dense(grads, variables)
-                reducer.passes.apply(dense, variables, update, skip)
+                reducer.passes.apply(reducer.settings.dense(grads, variables), variables, update, skip)
         reducer.aggregated, reducer.reductions = frozenset(), _reductions()
         return done
 
@@ -195,12 +194,8 @@ def _check_reduced(reducer: OptimizerReducer, grads: Sequence[Any], variables: S
 def _check(optimizer: Any) -> None:
     if isinstance(optimizer, (keras.optimizers.Optimizer, keras.optimizers.legacy.Optimizer)):
         return
-    what_to_do = wrapping.advice(
-        optimizer,
-        "tf.keras.optimizers",
-        object,
-        keras="This is a Keras 3 optimizer: take it from `tf.keras.optimizers`, or unset TF_USE_LEGACY_KERAS.",
-    )
+    of_keras_3 = "This is a Keras 3 optimizer: take it from `tf.keras.optimizers`, or unset TF_USE_LEGACY_KERAS."
+    what_to_do = wrapping.advice(optimizer, "tf.keras.optimizers", object, keras=of_keras_3)
     raise ValueError(
         "`optimizer` must be a Keras 2 optimizer, an instance of `tf_keras.optimizers.Optimizer` or "
         "`tf_keras.optimizers.legacy.Optimizer`, because TF_USE_LEGACY_KERAS=1 makes `tf.keras` Keras 2 in this "
