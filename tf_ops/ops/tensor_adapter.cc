@@ -39,8 +39,8 @@ static_assert(sizeof(kCodes) / sizeof(kCodes[0]) == static_cast<size_t>(kLastRea
 Result<void*> ComputeStream(tensorflow::OpKernelContext* context) {
   tensorflow::DeviceContext* const device = context->op_device_context();
   if (device == nullptr || device->stream() == nullptr || device->IsPluggableDevice()) {
-    return Status(Reason::kUnsupported, "smddp_tf reduces on CUDA GPUs and on the CPU; " + context->device()->name() +
-                                            " is neither. Put the operation on the CPU: device_dense=\"/CPU:0\".");
+    return Status(Reason::kUnsupported, "smddp_tf reduces on CUDA GPUs and on the CPU; ", context->device()->name(),
+                  " is neither. Put the operation on the CPU: device_dense=\"/CPU:0\".");
   }
   return device->stream()->platform_specific_handle().stream;
 }
@@ -93,8 +93,8 @@ Result<DType> ToEngine(tensorflow::DataType dtype) {
   };
   const auto found = kDTypes.find(dtype);
   if (found != kDTypes.end()) return found->second;
-  return Status(Reason::kUnsupported,
-                "Tensors of dtype " + tensorflow::DataTypeString(dtype) + " cannot be sent between ranks.");
+  return Status(Reason::kUnsupported, "Tensors of dtype ", tensorflow::DataTypeString(dtype),
+                " cannot be sent between ranks.");
 }
 
 Result<TensorRef> MakeTensorRef(const tensorflow::Tensor& input, tensorflow::Tensor* output) {

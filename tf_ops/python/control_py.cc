@@ -48,8 +48,7 @@ void WarnOfUnknownNames() {
     text += (text.empty() ? "" : ", ") + name;
     if (nb::len(closest) > 0) text += " (" + nb::cast<std::string>(closest[0]) + "?)";
   }
-  Log(LogLevel::kWarning,
-      "Unknown SMDDP_ environment variables, which have no effect: " + text + ". Are they misspelt?");
+  Log(LogLevel::kWarning, "Unknown SMDDP_ environment variables, which have no effect: ", text, ". Are they misspelt?");
 }
 
 void Init(const std::vector<int>& ranks, uintptr_t comm_address, bool dynamic_process_sets,

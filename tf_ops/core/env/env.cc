@@ -42,8 +42,8 @@ Found Find(const std::string& name) {
 }
 
 Status Unreadable(const Found& found, const char* expected) {
-  return Status(Reason::kBadArgument, "Environment variable " + found.name + " must be " + expected + ". Received: '" +
-                                          found.text + "'. Correct or unset it on every rank.");
+  return Status(Reason::kBadArgument, "Environment variable ", found.name, " must be ", expected, ". Received: '",
+                found.text, "'. Correct or unset it on every rank.");
 }
 
 // Digits with an optional KB, MB or GB (powers of 1024), or auto.
@@ -155,8 +155,7 @@ const std::vector<EnvVariable>& EnvVariables() {
   static const std::vector<EnvVariable> variables = {
       {"SMDDP_ALL_PROGRESS_BARS", "", "0",
        "0: in `fit`, `evaluate` and `predict` that all ranks run together, Keras prints progress on rank 0 only, "
-       "whatever "
-       "`verbose` says elsewhere. 1: on every rank that asks for it."},
+       "whatever `verbose` says elsewhere. 1: on every rank that asks for it."},
       {"SMDDP_AUTOTUNE", "HOROVOD_AUTOTUNE", "0",
        "1: a warning that nothing is tuned while a job runs (docs/performance.md). SMDDP_BUCKET_BYTES sets what "
        "matters."},
@@ -262,8 +261,7 @@ const std::vector<EnvVariable>& EnvVariables() {
        /*for_developers=*/true},
       {"SMDDP_SHARED_TENSORS", "", "1",
        "1: `hvd.init` gives TensorFlow an allocator that keeps the memory of large tensors between steps, where the "
-       "ranks "
-       "of a node read it (docs/performance.md). 0: tensors lie where TensorFlow puts them."},
+       "ranks of a node read it (docs/performance.md). 0: tensors lie where TensorFlow puts them."},
       {"SMDDP_STALL_ERROR_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0",
        "Seconds after which an operation that waits for missing ranks fails on all ranks. 0: never, however long a "
        "rank evaluates or saves; lost ranks are detected by SMDDP_HEARTBEAT_TIMEOUT."},

@@ -27,8 +27,7 @@ std::string DescribeWait(const Plan& plan, const PlannedBucket* bucket, int64_t 
   const std::string since = "gradients of '" + plan.spec().key + "' have waited for " +
                             std::to_string(waited_ns / 1000000000) + " s on this rank ";
   if (bucket == nullptr) {
-    return since + "for rank " + std::to_string(topology.global_rank(0)) +
-           " to compute all of them for the first time.";
+    return Concat(since, "for rank ", topology.global_rank(0), " to compute all of them for the first time.");
   }
   const Generation& generation = *bucket->waiting();
   std::string missing;

@@ -17,9 +17,9 @@ struct Pair {
 
   Status Mismatch(const std::string& what, const std::string& first_value, const std::string& other_value,
                   Reason reason = Reason::kDisagreement) const {
-    return Status(reason, "Mismatched " + what + ": rank " + std::to_string(first_rank) + " has " + first_value +
-                              ", rank " + std::to_string(other_rank) + " has " + other_value + ", for '" + first.name +
-                              "'. Every rank must make the same call with the same arguments.");
+    return Status(reason, "Mismatched ", what, ": rank ", first_rank, " has ", first_value, ", rank ", other_rank,
+                  " has ", other_value, ", for '", first.name,
+                  "'. Every rank must make the same call with the same arguments.");
   }
 };
 
@@ -35,9 +35,7 @@ Status SameCall(const Pair& pair) {
     return pair.Mismatch("reduction operation", NameOf(pair.first.op), NameOf(pair.other.op));
   }
   if (pair.first.prescale != pair.other.prescale || pair.first.postscale != pair.other.postscale) {
-    const auto text = [](const Announcement& a) {
-      return std::to_string(a.prescale) + " and " + std::to_string(a.postscale);
-    };
+    const auto text = [](const Announcement& a) { return Concat(a.prescale, " and ", a.postscale); };
     return pair.Mismatch("prescale and/or postscale factors", text(pair.first), text(pair.other));
   }
   if (pair.first.wire_dtype != pair.other.wire_dtype) {
@@ -82,8 +80,8 @@ Status SamePlan(const Pair& pair) {
 }
 
 Status Impossible(const Announcement& request, const std::string& expected, const std::string& received) {
-  return Status(Reason::kBadArgument,
-                expected + ". Received: " + received + ", for " + NameOf(request.kind) + " '" + request.name + "'.");
+  return Status(Reason::kBadArgument, expected, ". Received: ", received, ", for ", NameOf(request.kind), " '",
+                request.name, "'.");
 }
 
 bool CutsAlongRows(RequestKind kind) {
@@ -119,8 +117,7 @@ Status CheckSplits(const Announcement& request, int rank, int size) {
     sum += split;
   }
   if (sum == rows) return Status::Ok();
-  return Impossible(request,
-                    "The sum of `splits` must be the first dimension of the tensor, " + std::to_string(rows) + of_rank,
+  return Impossible(request, Concat("The sum of `splits` must be the first dimension of the tensor, ", rows, of_rank),
                     "splits=" + ShapeText(request.splits));
 }
 
@@ -135,9 +132,9 @@ Status Possible(const Announcement& request) {
   const std::string where = " for '" + request.name + "'";
   for (const auto& shape : request.shapes) {
     if (!shape.empty() || !CutsAlongRows(request.kind)) continue;
-    return Status(Reason::kBadArgument, std::string(NameOf(request.kind)) +
-                                            " needs a tensor with at least one dimension. Received a scalar" + where +
-                                            ". Use tf.expand_dims(tensor, 0).");
+    return Status(Reason::kBadArgument, NameOf(request.kind),
+                  " needs a tensor with at least one dimension. Received a scalar", where,
+                  ". Use tf.expand_dims(tensor, 0).");
   }
   const bool scatters = request.kind == RequestKind::kReducescatter;
   if (scatters && request.op != ReduceOp::kSum && request.op != ReduceOp::kAverage) {
@@ -146,9 +143,8 @@ Status Possible(const Announcement& request) {
   if (!scatters && request.kind != RequestKind::kAllreduce) return Status::Ok();
   for (DType dtype : request.dtypes) {
     if (!IsDefined(request.op, dtype)) {
-      return Status(Reason::kBadArgument, std::string(NameOf(request.kind)) + " with op=" + NameOf(request.op) +
-                                              " is not defined for " + NameOf(dtype) + where +
-                                              ". Cast the tensor first.");
+      return Status(Reason::kBadArgument, NameOf(request.kind), " with op=", NameOf(request.op), " is not defined for ",
+                    NameOf(dtype), where, ". Cast the tensor first.");
     }
   }
   return Status::Ok();
@@ -156,10 +152,9 @@ Status Possible(const Announcement& request) {
 
 // Horovod's text. An error on every rank, also where the first of the two requests has completed.
 Status DuplicateName(const Announcement& announcement, int rank) {
-  return Status(Reason::kBadArgument,
-                std::string("Requested to ") + NameOf(announcement.kind) +
-                    " a tensor with the same name as another tensor that is currently being processed: '" +
-                    announcement.name + "' on rank " + std::to_string(rank) + ". Give each its own `name`.");
+  return Status(Reason::kBadArgument, "Requested to ", NameOf(announcement.kind),
+                " a tensor with the same name as another tensor that is currently being processed: '",
+                announcement.name, "' on rank ", rank, ". Give each its own `name`.");
 }
 
 Status RootExists(const std::map<int, Announcement>& by_rank, int root) {
@@ -170,8 +165,7 @@ Status RootExists(const std::map<int, Announcement>& by_rank, int root) {
   const std::string expected = by_rank.rbegin()->first == last
                                    ? "`root_rank` must be from 0 to " + std::to_string(last)
                                    : "`root_rank` must be a rank of the process set, " + ranks;
-  return Status(Reason::kBadArgument,
-                expected + ". Received: " + std::to_string(root) + " for '" + by_rank.begin()->second.name + "'.");
+  return Status(Reason::kBadArgument, expected, ". Received: ", root, " for '", by_rank.begin()->second.name, "'.");
 }
 
 }  // namespace
@@ -207,10 +201,9 @@ Status PossibleWithJoined(const Announcement& request, const std::vector<int>& j
   if (request.kind == RequestKind::kAllgather) {
     advice += " Gradients that are tf.IndexedSlices are gathered; sparse_as_dense=True makes them dense.";
   }
-  return Status(Reason::kDisagreement, what + " is not supported with Join at this time: rank " + ranks +
-                                           " called hvd.join and has nothing to contribute to '" + request.name +
-                                           "'. Average and Sum are supported, because zeros do not change a sum." +
-                                           advice);
+  return Status(Reason::kDisagreement, what, " is not supported with Join at this time: rank ", ranks,
+                " called hvd.join and has nothing to contribute to '", request.name,
+                "'. Average and Sum are supported, because zeros do not change a sum.", advice);
 }
 
 }  // namespace smddp

@@ -30,7 +30,7 @@ size_t PackedBytes(const FusedViews& views) {
 }
 
 Status WrongLength(const std::string& what, size_t expected, size_t received) {
-  return OtherVersion(what + ": expected " + std::to_string(expected) + " bytes, received " + std::to_string(received));
+  return OtherVersion(what, ": expected ", expected, " bytes, received ", received);
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ Status CheckRows(const Fabric& fabric, const AllgatherRequest& request, const Ve
     fits = mine ? verdict.dim0_of_rank[i] == tensor.shape[0] : verdict.dim0_of_rank[i] <= most;
   }
   if (fits) return Status::Ok();
-  return OtherVersion("The rows of the ranks for allgather '" + request.name + "' do not match the request");
+  return OtherVersion("The rows of the ranks for allgather '", request.name, "' do not match the request");
 }
 
 // All tensors at once. All results are allocated first, so that insufficient memory is an error before any data move.

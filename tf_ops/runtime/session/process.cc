@@ -147,7 +147,7 @@ Status LoadMpi(const std::string& path) {
   if (library == nullptr) return Status(Reason::kBadState, dlerror());
   const auto make = reinterpret_cast<MakeMpiLibrary*>(dlsym(library, kMakeMpiLibrary));
   MpiLibrary* const mpi = make != nullptr ? make(kMpiLibraryVersion) : nullptr;
-  if (mpi == nullptr) return Status(Reason::kBadState, path + " belongs to another version of smddp_tf.");
+  if (mpi == nullptr) return Status(Reason::kBadState, path, " belongs to another version of smddp_tf.");
   g_mpi = mpi;
   return Status::Ok();
 }

@@ -160,9 +160,7 @@ Result<bool> NodeChannel::Progress() {
 }
 
 Status NodeChannel::Damaged(int member, const std::string& what) const {
-  return Status(Reason::kInternal, "The shared memory of local rank " + std::to_string(member) + " and local rank " +
-                                       std::to_string(position_) + " is damaged: " + what +
-                                       ". Do all ranks run the same version of smddp_tf?");
+  return OtherVersion("The shared memory of local rank ", member, " and local rank ", position_, " is damaged: ", what);
 }
 
 Status NodeChannel::Accept(int sender, const SlotNote& note) {
@@ -193,8 +191,7 @@ Status NodeChannel::Find(int sender, const SlotNote& note, std::vector<Loan::Par
     const BufferView tensors = tensors_.empty() ? BufferView() : tensors_[sender];
     const BufferView memory = extent.of_tensor != 0 ? tensors : BufferView(slot, capacity);
     if (extent.bytes == 0 || extent.offset > memory.size || extent.bytes > memory.size - extent.offset) {
-      return Damaged(sender, "an extent of " + std::to_string(extent.bytes) + " bytes at " +
-                                 std::to_string(extent.offset) + " of " + std::to_string(memory.size));
+      return Damaged(sender, Concat("an extent of ", extent.bytes, " bytes at ", extent.offset, " of ", memory.size));
     }
     parts->push_back({memory.Slice(extent.offset, extent.bytes), extent.of_tensor != 0});
     total += extent.bytes;

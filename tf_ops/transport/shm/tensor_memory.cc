@@ -20,7 +20,7 @@ struct File {
   }
 };
 
-Status Failed(const std::string& what) { return Status(Reason::kNoResources, what + ": " + std::strerror(errno)); }
+Status Failed(const std::string& what) { return Status(Reason::kNoResources, what, ": ", std::strerror(errno)); }
 
 }  // namespace
 
@@ -43,8 +43,7 @@ Result<MappedTensors> MappedTensors::Open(const TensorMemoryAddress& address) {
                     static_cast<int64_t>(found.st_ino) == address.inode && found.st_size >= address.bytes;
   const int seals = fcntl(file.descriptor, F_GET_SEALS);
   if (!same || seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
-    return Status(Reason::kNoResources,
-                  path + " is not the memory of its tensors: do the ranks share a PID namespace?");
+    return Status(Reason::kNoResources, path, " is not the memory of its tensors: do the ranks share a PID namespace?");
   }
   void* const at =
       mmap(nullptr, static_cast<size_t>(address.bytes), PROT_READ, MAP_SHARED | MAP_NORESERVE, file.descriptor, 0);

@@ -116,7 +116,7 @@ Status TcpTransport::Drop(Link* link, const Status& why) {
   links_.remove_if([link](const Link& each) { return &each == link; });
   if (expected) return Status::Ok();
   if (why.reason() == Reason::kPeerLost && !lost_.insert(peer).second) return Status::Ok();  // reported
-  return Status(why.reason(), "Rank " + std::to_string(world_ranks_[peer]) + ": " + why.message() + ".");
+  return Status(why.reason(), "Rank ", world_ranks_[peer], ": ", why.message(), ".");
 }
 
 // --- Transfers ---
