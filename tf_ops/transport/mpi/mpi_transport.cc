@@ -70,13 +70,6 @@ Status MpiTransport::Post(int peer, std::string message) {
   return Check(code, "MPI_Isend");
 }
 
-bool MpiTransport::Poll(Message* message) {
-  if (control_inbox_.empty()) return false;
-  *message = std::move(control_inbox_.front());
-  control_inbox_.pop_front();
-  return true;
-}
-
 Result<bool> MpiTransport::Progress() {
   SMDDP_RETURN_IF_ERROR(TestPosts());
   SMDDP_RETURN_IF_ERROR(StartReceiving());

@@ -97,13 +97,6 @@ bool NodeChannel::Take(int peer, const Tag& tag, Loan* loan, bool in_parts) {
   return true;
 }
 
-bool NodeChannel::TakeControl(Loan* loan) {
-  if (control_.empty()) return false;
-  *loan = std::move(control_.front());
-  control_.pop_front();
-  return true;
-}
-
 bool NodeChannel::Evacuate() {
   bool some = false;
   for (auto& [key, arrived] : arrived_) {
@@ -227,14 +220,9 @@ void SlotWriter::Add(uint64_t offset, size_t bytes, bool of_tensor) {
 }
 
 void SlotWriter::Publish(const Tag& tag, const std::vector<int>& readers) {
-  SlotNote note;
-  note.tag = PackTag(tag);
-  note.bytes = static_cast<uint32_t>(bytes_);
-  note.slot = static_cast<uint16_t>(slot_.index);
-  note.last = 1;
-  note.first_extent = static_cast<uint16_t>(published_);
-  note.extents = static_cast<uint16_t>(extents_ - published_);
-  node_.Publish(note, readers);
+  node_.Publish({PackTag(tag), static_cast<uint32_t>(bytes_), static_cast<uint16_t>(slot_.index), /*last=*/1,
+                 /*control=*/0, static_cast<uint16_t>(published_), static_cast<uint16_t>(extents_ - published_)},
+                readers);
   node_.bytes_referred_ += static_cast<int64_t>(referred_ * readers.size());
   published_ = extents_;
   bytes_ = referred_ = 0;

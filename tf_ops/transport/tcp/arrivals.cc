@@ -1,7 +1,6 @@
 #include "transport/tcp/arrivals.h"
 
 #include <cstring>
-#include <string>
 
 namespace smddp {
 namespace {

@@ -7,8 +7,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/wire.h"
-
 namespace smddp {
 namespace {
 
