@@ -1,7 +1,8 @@
 #include "ops/tensor_adapter.h"
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
-#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/string_view.h"
@@ -34,6 +35,14 @@ constexpr StatusCode kCodes[] = {
     StatusCode::kInternal,            // kInternal
 };
 static_assert(sizeof(kCodes) / sizeof(kCodes[0]) == static_cast<size_t>(kLastReason) + 1);
+
+// By DType.
+constexpr tensorflow::DataType kDTypes[] = {tensorflow::DT_UINT8,  tensorflow::DT_INT8,      tensorflow::DT_INT32,
+                                            tensorflow::DT_INT64,  tensorflow::DT_HALF,      tensorflow::DT_BFLOAT16,
+                                            tensorflow::DT_FLOAT,  tensorflow::DT_DOUBLE,    tensorflow::DT_BOOL,
+                                            tensorflow::DT_INT16,  tensorflow::DT_UINT16,    tensorflow::DT_UINT32,
+                                            tensorflow::DT_UINT64, tensorflow::DT_COMPLEX64, tensorflow::DT_COMPLEX128};
+static_assert(std::size(kDTypes) == static_cast<size_t>(kDTypeCount));
 
 // The stream on which TensorFlow puts the kernels of this GPU.
 Result<void*> ComputeStream(tensorflow::OpKernelContext* context) {
@@ -74,25 +83,8 @@ Status FromTensorFlow(const absl::Status& status) {
 }
 
 Result<DType> ToEngine(tensorflow::DataType dtype) {
-  static const std::unordered_map<tensorflow::DataType, DType> kDTypes = {
-      {tensorflow::DT_UINT8, DType::kUInt8},
-      {tensorflow::DT_INT8, DType::kInt8},
-      {tensorflow::DT_INT32, DType::kInt32},
-      {tensorflow::DT_INT64, DType::kInt64},
-      {tensorflow::DT_HALF, DType::kFloat16},
-      {tensorflow::DT_BFLOAT16, DType::kBFloat16},
-      {tensorflow::DT_FLOAT, DType::kFloat32},
-      {tensorflow::DT_DOUBLE, DType::kFloat64},
-      {tensorflow::DT_BOOL, DType::kBool},
-      {tensorflow::DT_INT16, DType::kInt16},
-      {tensorflow::DT_UINT16, DType::kUInt16},
-      {tensorflow::DT_UINT32, DType::kUInt32},
-      {tensorflow::DT_UINT64, DType::kUInt64},
-      {tensorflow::DT_COMPLEX64, DType::kComplex64},
-      {tensorflow::DT_COMPLEX128, DType::kComplex128},
-  };
-  const auto found = kDTypes.find(dtype);
-  if (found != kDTypes.end()) return found->second;
+  const auto found = std::find(std::begin(kDTypes), std::end(kDTypes), dtype);
+  if (found != std::end(kDTypes)) return static_cast<DType>(found - std::begin(kDTypes));
   return Status(Reason::kUnsupported, "Tensors of dtype ", tensorflow::DataTypeString(dtype),
                 " cannot be sent between ranks.");
 }

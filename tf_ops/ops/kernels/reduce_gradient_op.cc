@@ -94,13 +94,10 @@ class PartKernel final : public ReduceGradientKernel {
   tensorflow::TensorShape shape_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("SmddpReducePart").Device(tensorflow::DEVICE_CPU), PartKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpGatherPart").Device(tensorflow::DEVICE_CPU), PartKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpReduceGradient").Device(tensorflow::DEVICE_CPU), ReduceGradientKernel);
-[[maybe_unused]] const bool reduce_gradient_on_gpu =
-    OnGpu<ReduceGradientKernel>("SmddpReduceGradient", {"gradient", "reduced"}, {}) &&
-    OnGpu<PartKernel>("SmddpReducePart", {}, {"gradient", "reduced"}) &&
-    OnGpu<PartKernel>("SmddpGatherPart", {}, {"gradient", "reduced"});
+[[maybe_unused]] const bool registered =
+    Register<ReduceGradientKernel>("SmddpReduceGradient", {"gradient", "reduced"}, {}) &&
+    Register<PartKernel>("SmddpReducePart", {}, {"gradient", "reduced"}) &&
+    Register<PartKernel>("SmddpGatherPart", {}, {"gradient", "reduced"});
 
 }  // namespace
 }  // namespace smddp::ops
