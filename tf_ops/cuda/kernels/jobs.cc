@@ -1,7 +1,6 @@
 #include "cuda/kernels/jobs.h"
 
 #include <algorithm>
-#include <string>
 
 namespace smddp {
 namespace {
