@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "collectives/hierarchical_allgather.h"
-#include "core/checksum.h"
+#include "core/hash.h"
 #include "core/shape.h"
 #include "core/slice.h"
 #include "runtime/control/component.h"
