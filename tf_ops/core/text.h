@@ -22,4 +22,12 @@ std::string Concat(const Parts&... parts) {
   return text;
 }
 
+// "0, 2": the parts with commas between them.
+template <class Parts>
+std::string Listed(const Parts& parts) {
+  std::string text;
+  for (const auto& part : parts) text += Concat(text.empty() ? "" : ", ", part);
+  return text;
+}
+
 }  // namespace smddp

@@ -83,11 +83,7 @@ Status CheckMembers(const std::vector<SetProposal>& by_rank, size_t position, co
 
 }  // namespace
 
-std::string RanksText(const std::vector<int>& ranks) {
-  std::string text;
-  for (int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  return "[" + text + "]";
-}
+std::string RanksText(const std::vector<int>& ranks) { return "[" + Listed(ranks) + "]"; }
 
 Result<SetProposal> DecodeProposal(const std::string& bytes, int rank) {
   SetProposal proposal;
