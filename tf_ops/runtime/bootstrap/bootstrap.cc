@@ -19,11 +19,11 @@ namespace {
 
 using Segments = std::vector<Segment>;  // the node's, by local rank
 
-// What the ranks of the node map, by local rank.
+// What the ranks of the node map.
 struct NodeMemory {
   Segments segments;
-  std::vector<MappedTensors> of_others;
-  std::vector<BufferView> tensors;  // empty: not shared
+  std::vector<std::shared_ptr<std::byte>> of_others;  // keep the other ranks' tensors mapped
+  std::vector<BufferView> tensors;                    // by local rank; empty: not shared
 };
 
 // The first message of a rank: where it runs, and what must be the same everywhere.
@@ -111,19 +111,18 @@ Result<std::vector<Hello>> DecodeHellos(const std::vector<std::string>& texts) {
 }
 
 // Only where this rank has such memory.
-Status MapTensors(const Topology& topology, const std::vector<Hello>& hellos, const TensorMemory& mine,
-                  NodeMemory* memory) {
-  memory->of_others.resize(topology.local_size());
+Status MapAllTensors(const Topology& topology, const std::vector<Hello>& hellos, const TensorMemory& mine,
+                     NodeMemory* memory) {
   for (int member = 0; member < topology.local_size(); ++member) {
     if (member == topology.local_rank()) {
       memory->tensors.push_back(mine.memory);
       continue;
     }
     const int rank = topology.node().world_rank(member);
-    auto opened = MappedTensors::Open(hellos[rank].tensors);
-    if (!opened.ok()) return Status(Reason::kNoResources, "of rank ", rank, ": ", opened.status().message());
-    memory->of_others[member] = std::move(*opened);
-    memory->tensors.push_back(memory->of_others[member].memory());
+    const auto mapped = MapTensors(hellos[rank].tensors);
+    if (!mapped.ok()) return Status(Reason::kNoResources, "of rank ", rank, ": ", mapped.status().message());
+    memory->of_others.push_back(mapped.value());
+    memory->tensors.push_back({mapped.value().get(), static_cast<size_t>(hellos[rank].tensors.bytes)});
   }
   return Status::Ok();
 }
@@ -152,7 +151,7 @@ Result<std::shared_ptr<NodeMemory>> ShareMemory(const Topology& topology, const 
   auto memory = std::make_shared<NodeMemory>();
   memory->segments.resize(topology.local_size());
   const bool wanted = topology.local_size() > 1 && tensors.memory.size > 0;
-  const Status mapped = wanted ? MapTensors(topology, hellos, tensors, memory.get()) : Status::Ok();
+  const Status mapped = wanted ? MapAllTensors(topology, hellos, tensors, memory.get()) : Status::Ok();
   if (!mapped.ok()) {
     Log(LogLevel::kInfo, "The ranks of this node copy tensors that they could share: this rank cannot map those ",
         mapped.message());
