@@ -91,10 +91,7 @@ std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits
     int& at = open[static_cast<int>(tensor.dtype) + (quantised ? kDTypeCount : 0)];
     if (at < 0 || buckets[at].wire_bytes() + WireBytes(tensor, spec.wire_dtype) > limits.bucket_bytes) {
       at = static_cast<int>(buckets.size());
-      buckets.emplace_back();
-      buckets.back().dtype = tensor.dtype;
-      buckets.back().wire_dtype = Narrowed(tensor.dtype, spec.wire_dtype);
-      buckets.back().quantised = quantised;
+      buckets.push_back({tensor.dtype, Narrowed(tensor.dtype, spec.wire_dtype), quantised, /*elements=*/0, {}});
     }
     Bucket& bucket = buckets[at];
     bucket.slots.push_back({index, bucket.elements, tensor.elements()});

@@ -1,7 +1,6 @@
 #include "collectives/node/parts.h"
 
 #include <algorithm>
-#include <string>
 
 #include "core/slice.h"
 

@@ -13,8 +13,8 @@ namespace smddp {
 struct Exchange {
   // The texts of all ranks, in rank order. Collective.
   std::function<Result<std::vector<std::string>>(const std::string&)> gather;
-  std::string caller = "hvd.init()";  // what starts, for messages
-  std::vector<int> global_ranks;      // of a process set (topology.h); else empty
+  std::string caller = "hvd.init()";   // what starts, for messages
+  std::vector<int> global_ranks = {};  // of a process set (topology.h); else empty
 
   Result<std::vector<std::string>> operator()(const std::string& mine) const { return gather(mine); }
   int global_rank(int rank) const { return global_ranks.empty() ? rank : global_ranks[rank]; }

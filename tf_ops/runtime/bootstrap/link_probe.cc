@@ -60,8 +60,7 @@ class Neighbours {
 
   Status Await(std::vector<Ticket> tickets, int64_t start_ns) {
     while (!tickets.empty()) {
-      SMDDP_ASSIGN_OR_RETURN(const bool moved, far_.Progress());
-      (void)moved;
+      SMDDP_RETURN_IF_ERROR(far_.Progress().status());
       SMDDP_ASSIGN_OR_RETURN(const bool done, far_.Test(tickets.back()));
       if (done) {
         tickets.pop_back();

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "core/status.h"
-#include "core/wire.h"
 #include "runtime/control/running_tasks.h"
 #include "runtime/control/trace.h"
 #include "topology/topology.h"

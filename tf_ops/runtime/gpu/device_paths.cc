@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "core/process/log.h"
-
 namespace smddp {
 namespace {
 

@@ -209,13 +209,12 @@ WaitsFor StallWatch::WaitingFor() const {
 
 RankStatus StallWatch::LocalStatus() const {
   const int64_t now_ns = NowNs();
-  RankStatus status;
-  status.sentence = Sentence(now_ns);
-  status.in_task = !tasks_.empty();
-  status.waits_for = WaitingFor();
-  status.still_ns = now_ns - bus_.last_worked_ns();
-  status.steps = planned_.Steps();
-  return status;
+  return {/*asks=*/false,
+          Sentence(now_ns),
+          /*in_task=*/!tasks_.empty(),
+          WaitingFor(),
+          now_ns - bus_.last_worked_ns(),
+          planned_.Steps()};
 }
 
 std::string StallWatch::Sentence(int64_t now_ns) const {

@@ -1,6 +1,5 @@
 #include "runtime/plans/plan_retirement.h"
 
-#include <string>
 #include <utility>
 
 #include "core/clock.h"

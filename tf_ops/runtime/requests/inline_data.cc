@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "core/shape.h"
-#include "core/wire.h"
 
 namespace smddp {
 namespace {

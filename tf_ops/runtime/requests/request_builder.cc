@@ -8,7 +8,6 @@
 #include "collectives/p2p/alltoall.h"
 #include "collectives/p2p/broadcast.h"
 #include "core/shape.h"
-#include "core/wire.h"
 #include "runtime/requests/inline_data.h"
 #include "runtime/requests/reduce_job.h"
 

@@ -71,8 +71,7 @@ Status StartSession(const StartOptions& options) {
     g_manager = std::move(manager);
   }
   // Registered after MPI's own handler, so it runs before it: the engine must have stopped when MPI is finalised.
-  static const int registered = on_exit(EndLeaving, nullptr);
-  (void)registered;
+  [[maybe_unused]] static const int registered = on_exit(EndLeaving, nullptr);
   return Status::Ok();
 }
 

@@ -36,17 +36,11 @@ Status CheckAlone(const StartOptions& options) {
 }
 
 Exchange ExchangeOver(Communicator& communicator, const Deadline& deadline) {
-  Exchange exchange;
-  exchange.gather = [&communicator, deadline](const std::string& mine) {
-    return communicator.Exchange(mine, deadline);
-  };
-  return exchange;
+  return {[&communicator, deadline](const std::string& mine) { return communicator.Exchange(mine, deadline); }};
 }
 
 Exchange ExchangeAlone() {
-  Exchange exchange;
-  exchange.gather = [](const std::string& mine) { return Result<std::vector<std::string>>({mine}); };
-  return exchange;
+  return {[](const std::string& mine) { return Result<std::vector<std::string>>({mine}); }};
 }
 
 }  // namespace
