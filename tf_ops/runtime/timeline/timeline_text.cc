@@ -137,26 +137,42 @@ void TimelineText::Add(const TraceEvent& event) {
   const auto bucket = [&] { return TrackFor("bu" + place, bucket_name); };
   const auto stage = [&] { return TrackFor("st" + event.detail + place, bucket_name + ", " + event.detail); };
   const auto steps = [&] { return TrackFor("steps", "training steps"); };
-  using What = TraceWhat;
-  const What what = event.what;
-  if (what == What::kOpAnnounced) return Wait(op(), {"NEGOTIATE_" + event.detail}, at);
-  if (what == What::kOpStart) return Run(op(), event.detail, MpiNameOf(event.detail), at);
-  if (what == What::kOpDone) return Finish(op(), /*running=*/true, at);
-  if (what == What::kOpFailed) return Finish(op(), /*running=*/false, at);
-  if (what == What::kTensorReady) return Wait(tensor(), {"ALLREDUCE", "WAIT_FOR_OTHER_TENSOR_DATA"}, at);
-  if (what == What::kTensorStart) return Run(tensor(), "ALLREDUCE", "MPI_ALLREDUCE", at);
-  if (what == What::kTensorDone) return Finish(tensor(), /*running=*/true, at);
-  if (what == What::kBucketComplete) return Wait(bucket(), {"ALLREDUCE", "QUEUE"}, at);
-  if (what == What::kBucketStart) return Run(bucket(), "ALLREDUCE", "MPI_ALLREDUCE", at);
-  if (what == What::kBucketDone) return Finish(bucket(), /*running=*/true, at);
-  if (what == What::kStageBegin) return Wait(stage(), {event.detail}, at);
-  if (what == What::kStageEnd) return Finish(stage(), /*running=*/false, at);
-  if (what == What::kStepGradients) return Run(steps(), "STEP", "GRADIENTS", at);
-  if (what == What::kStepDone) {
-    Finish(steps(), /*running=*/true, at);
-    return Wait(steps(), {"STEP", "COMPUTATION"}, at);
+  switch (event.what) {
+    case TraceWhat::kOpAnnounced:
+      return Wait(op(), {"NEGOTIATE_" + event.detail}, at);
+    case TraceWhat::kOpStart:
+      return Run(op(), event.detail, MpiNameOf(event.detail), at);
+    case TraceWhat::kOpDone:
+      return Finish(op(), /*running=*/true, at);
+    case TraceWhat::kOpFailed:
+      return Finish(op(), /*running=*/false, at);
+    case TraceWhat::kTensorReady:
+      return Wait(tensor(), {"ALLREDUCE", "WAIT_FOR_OTHER_TENSOR_DATA"}, at);
+    case TraceWhat::kTensorStart:
+      return Run(tensor(), "ALLREDUCE", "MPI_ALLREDUCE", at);
+    case TraceWhat::kTensorDone:
+      return Finish(tensor(), /*running=*/true, at);
+    case TraceWhat::kBucketComplete:
+      return Wait(bucket(), {"ALLREDUCE", "QUEUE"}, at);
+    case TraceWhat::kBucketStart:
+      return Run(bucket(), "ALLREDUCE", "MPI_ALLREDUCE", at);
+    case TraceWhat::kBucketDone:
+      return Finish(bucket(), /*running=*/true, at);
+    case TraceWhat::kStageBegin:
+      return Wait(stage(), {event.detail}, at);
+    case TraceWhat::kStageEnd:
+      return Finish(stage(), /*running=*/false, at);
+    case TraceWhat::kStepGradients:
+      return Run(steps(), "STEP", "GRADIENTS", at);
+    case TraceWhat::kStepDone:
+      Finish(steps(), /*running=*/true, at);
+      return Wait(steps(), {"STEP", "COMPUTATION"}, at);
+    case TraceWhat::kCycleStart:
+      if (start_.mark_cycles) Line("CYCLE_START", 'i', 0, at, ",\"s\":\"p\"");
+      return;
+    default:
+      return;
   }
-  if (what == What::kCycleStart && start_.mark_cycles) Line("CYCLE_START", 'i', 0, at, ",\"s\":\"p\"");
 }
 
 void TimelineText::Close(int64_t time_ns, int64_t dropped) {
