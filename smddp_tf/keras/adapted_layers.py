@@ -40,7 +40,8 @@ def share_adapted(model: keras.Model, root_rank: int) -> None:
     if len(set(objects_of_ranks(digest, f"{_NAME} (are they equal)"))) == 1:
         return
     theirs = broadcast_object(states if rank() == root_rank else None, root_rank, name=of_thread(_NAME))
-    for other, error in enumerate(objects_of_ranks(_taken_over(layers, states, theirs), f"{_NAME} (errors)")):
+    errors = objects_of_ranks(_taken_over(layers, states, theirs), f"{_NAME} (errors)")
+    for other, error in enumerate(errors):
         if error is not None:
             raise ValueError(
                 f"An adapted layer cannot take the state that it has on rank {root_rank}. Received: {error} (on rank "

@@ -77,7 +77,8 @@ def _moments_of_all_ranks(inputs: tf.Tensor, mask: tf.Tensor | None, axes: list[
     if active is not None:  # a rank without data takes part with a batch of zeros, which must not count
         totals = active.receiving(totals * tf.cast(active.is_active(), totals.dtype))
     # Not the layer's name: Keras counts layers per process, and a model that only rank 0 makes would shift it.
-    totals = emit.allreduce_list([totals], ReduceSpec(Sum), graph.tensor_name("sync_batch_normalization", None))[0]
+    name = graph.tensor_name("sync_batch_normalization", None)
+    totals = emit.allreduce_list([totals], ReduceSpec(Sum), name)[0]
     if active is not None:  # the statistics are in every rank's loss, and those count differently
         totals = active.contributing(totals)
     count, total, squares = tf.unstack(totals)

@@ -209,7 +209,8 @@ class ArrayData(NamedTuple):
             The arrays; None where the data are no arrays.
         """
         adapters = importlib.import_module(f"{_ADAPTERS}.array_data_adapter")
-        arguments = {name: data.get(name) for name in ("x", "y", "sample_weight", "batch_size", "class_weight")}
+        names = ("x", "y", "sample_weight", "batch_size", "class_weight")
+        arguments = {name: data.get(name) for name in names}
         if not adapters.can_convert_arrays((arguments["x"], arguments["y"], arguments["sample_weight"])):
             return None
         adapter = adapters.ArrayDataAdapter(**arguments, steps=data.get("steps_per_epoch"))

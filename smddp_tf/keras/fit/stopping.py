@@ -156,7 +156,8 @@ def _path_of(callback: keras.callbacks.Callback) -> str | None:
 
 def _warn_of_shared_files(of_ranks: Sequence[dict[tuple[int, str], str]]) -> None:
     """Warns on rank 0 of files that several ranks of one node write."""
-    for (node, path), count in Counter(key for of_rank in of_ranks for key in of_rank).items():
+    counts = Counter(key for of_rank in of_ranks for key in of_rank)
+    for (node, path), count in counts.items():
         if count > 1:
             name = next(of_rank[node, path] for of_rank in of_ranks if (node, path) in of_rank)
             warn_on_rank_zero(

@@ -196,7 +196,8 @@ class DistributedEmbedding(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
         """Returns the layer that `get_config` has described."""
-        return cls(**{**config, "feature_configs": keras.saving.deserialize_keras_object(config["feature_configs"])})
+        features = keras.saving.deserialize_keras_object(config["feature_configs"])
+        return cls(**{**config, "feature_configs": features})
 
 
 def _integers(ids: TensorLike | tf.RaggedTensor) -> tf.Tensor | tf.RaggedTensor:

@@ -182,7 +182,8 @@ def in_keras_window(
 
 
 def _unscaled(scaled: keras.optimizers.Optimizer, grad: tf.Tensor | None, variable: keras.Variable) -> Any:
-    return grad if grad is None or stays_local(variable) else keras.ops.divide(grad, scaled.dynamic_scale)
+    skipped = grad is None or stays_local(variable)
+    return grad if skipped else keras.ops.divide(grad, scaled.dynamic_scale)
 
 
 def _take_sum(scaled: keras.optimizers.Optimizer, grad: tf.Tensor | None, variable: keras.Variable) -> Any:

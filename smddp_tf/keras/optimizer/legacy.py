@@ -110,7 +110,8 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
                 reducer.passes.after_collecting(lambda: update(grads), skip)
             else:
                 context.reduced_by_tape(grads)
-                reducer.passes.apply(reducer.settings.dense(grads, variables), variables, update, skip)
+                dense = reducer.settings.dense(grads, variables)
+                reducer.passes.apply(dense, variables, update, skip)
         reducer.aggregated, reducer.reductions = frozenset(), _reductions()
         return done
 

@@ -43,7 +43,8 @@ def _apply(plain: Callable[..., Any], self: Any, grads: Sequence[Any], trainable
     if not is_wrapped(self.inner_optimizer):
         return plain(self, grads, trainable_variables)
     grads, plain = list(grads), functools.partial(plain, self)
-    return apply_reduced(reducer_of(self.inner_optimizer).update_of(self, plain, grads, trainable_variables), grads)
+    update = reducer_of(self.inner_optimizer).update_of(self, plain, grads, trainable_variables)
+    return apply_reduced(update, grads)
 
 
 def _check_finite(plain: Callable[..., Any], self: Any, grads: Sequence[Any]) -> Any:
@@ -55,7 +56,8 @@ def _check_finite(plain: Callable[..., Any], self: Any, grads: Sequence[Any]) ->
     has_own_apply = type(self).apply is not keras.optimizers.LossScaleOptimizer.apply
     if reducer.sharded() is None and (not has_own_apply or reducer.update is not None):
         return finite
-    return tf.cast(ops.allreduce(tf.cast(finite, tf.int32), op=Min, name=of_thread(f"{reducer.name}.finite")), tf.bool)
+    name = of_thread(f"{reducer.name}.finite")
+    return tf.cast(ops.allreduce(tf.cast(finite, tf.int32), op=Min, name=name), tf.bool)
 
 
 def _reduce(plain: Callable[..., Any], self: Any) -> Any:
