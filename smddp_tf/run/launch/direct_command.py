@@ -11,7 +11,7 @@ from smddp_tf.link.channel import ADDRESS, KEY
 from smddp_tf.rendezvous.meeting import SECRET
 from smddp_tf.rendezvous.starters import COORDINATOR
 from smddp_tf.run.hosts.hosts import is_this_host
-from smddp_tf.run.launch.mpirun_command import MpirunCommand, ssh_words, travels
+from smddp_tf.run.launch.mpirun_command import MpirunCommand, travels
 from smddp_tf.run.launch.settings import Settings
 from smddp_tf.run.rank import starter
 
@@ -20,7 +20,7 @@ def direct_command(settings: Settings, environment: Mapping[str, str]) -> Mpirun
     """The line that starts a job's ranks by ssh, and here directly. It has names of variables, and no values."""
     by_host = itertools.groupby(settings.hosts_of_ranks)
     hosts = [("" if is_this_host(name) else name, len(list(group))) for name, group in by_host]
-    agent = ["ssh", "-o", "BatchMode=yes", *ssh_words(settings)]
+    agent = ["ssh", "-o", "BatchMode=yes", *settings.ssh]
     forwarded = [*filter(travels, environment), *settings.variables, ADDRESS, KEY, COORDINATOR, SECRET, *RENDEZVOUS]
     words = starter.words(hosts, agent, sorted({*forwarded}))
     return MpirunCommand(tuple(words), dict(settings.variables), forwards_all=True, is_direct=True)

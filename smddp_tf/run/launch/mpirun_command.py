@@ -126,8 +126,8 @@ def _open_mpi_parameters(
     if settings.remote_hosts:
         if choice.include:
             parameters.append(("oob_tcp_if_include", ",".join(choice.include)))
-        if ssh := ssh_words(settings):
-            parameters.append(("plm_rsh_args", shlex.join(ssh)))
+        if settings.ssh:
+            parameters.append(("plm_rsh_args", shlex.join(settings.ssh)))
         parameters += _keepalive({**environment, **settings.variables})
     if crowded:
         parameters.append(("mpi_yield_when_idle", "1"))
@@ -161,7 +161,7 @@ def _hydra_command(settings: Settings, mpi: Mpi, choice: Choice, environment: Ma
     line += ["-verbose"] if settings.verbose > 1 else []
     for name, value in _changed(settings.variables, environment, on_the_line=True).items():
         line += ["-genv", name, value]
-    extra = {"HYDRA_LAUNCHER_EXTRA_ARGS": shlex.join(ssh)} if (ssh := ssh_words(settings)) else {}
+    extra = {"HYDRA_LAUNCHER_EXTRA_ARGS": shlex.join(settings.ssh)} if settings.ssh else {}
     given = {**mpich_variables(settings.fabric), **settings.variables}
     variables = _changed(given, environment, on_the_line=False)
     return MpirunCommand((*line, *settings.mpi_args), {**variables, **extra}, forwards_all=True)
@@ -174,12 +174,6 @@ def _hydra_hosts(settings: Settings) -> list[str]:
     if len(slots) == 1:
         return ["-hosts", ",".join(names), "-ppn", str(slots.pop())]
     return ["-hosts", ",".join(f"{name}:{host.slots}" for name, host in zip(names, settings.hosts))]
-
-
-def ssh_words(settings: Settings) -> list[str]:
-    """The options of ssh for the hosts."""
-    port = ["-p", str(settings.ssh_port)] if settings.ssh_port else []
-    return [*port, *(["-i", settings.ssh_identity_file] if settings.ssh_identity_file else [])]
 
 
 def _sets(words: Sequence[str], option: str) -> bool:

@@ -31,7 +31,7 @@ class Settings:
         mpi_args: more words for mpirun. They override our defaults.
         binding: mpirun's words on binding; empty: none.
         fabric: what carries messages between hosts, one of fabric.FABRICS.
-        ssh_port, ssh_identity_file: for hosts that ssh reaches in a special way.
+        ssh: options of ssh, for hosts that it reaches in a special way.
         start_timeout: seconds within which all ranks must have been started.
         output_filename: folder for rank.N/stdout and stderr, or "".
         prefix_timestamp: lines of ranks carry the time.
@@ -48,8 +48,7 @@ class Settings:
     mpi_args: tuple[str, ...] = ()
     binding: tuple[str, ...] = ()
     fabric: str = "auto"
-    ssh_port: int | None = None
-    ssh_identity_file: str = ""
+    ssh: tuple[str, ...] = ()
     start_timeout: float = DEFAULT_START_TIMEOUT
     output_filename: str = ""
     prefix_timestamp: bool = False
@@ -114,7 +113,9 @@ def settings_of(options: Mapping[str, Any], hosts: tuple[Host, ...], ranks: int,
     """
     given = {name: convert(options[name]) for name, convert in _CONVERTED.items() if options.get(name) is not None}
     given["start_timeout"] = start_timeout_of(options["start_timeout"], os.environ)
-    return Settings(ranks, hosts, ssh_port=options["ssh_port"], **given, **more)
+    port, key = options["ssh_port"], options["ssh_identity_file"]
+    ssh = (*(("-p", str(port)) if port else ()), *(("-i", absolute(key)) if key else ()))
+    return Settings(ranks, hosts, ssh=ssh, **given, **more)
 
 
 def check_elastic(
@@ -171,8 +172,8 @@ def _names(given: str | Sequence[str]) -> tuple[str, ...]:
 
 
 _CONVERTED: dict[str, Callable[[Any], Any]] = {
-    "network_interfaces": _names, "mpi_args": words, "ssh_identity_file": absolute,
-    "output_filename": absolute, "prefix_timestamp": bool, "verbose": int, "mpirun": str,
+    "network_interfaces": _names, "mpi_args": words, "output_filename": absolute, "prefix_timestamp": bool,
+    "verbose": int, "mpirun": str,
 }  # fmt: skip
 
 
