@@ -45,9 +45,6 @@ def run(
     The function is pickled by cloudpickle; it calls `hvd.init()` itself. What ranks print is in the executors' logs.
     Ranks on one host are neighbours. Spark must have a free slot for each rank; it tries for ten minutes.
 
-    Example:
-    >>> weights = smddp_tf.spark.run(train, kwargs={"epochs": 3}, num_proc=4)[0]  # doctest: +SKIP
-
     Args:
         fn: what every rank calls.
         args, kwargs: its arguments, the same for all ranks.

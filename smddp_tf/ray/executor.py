@@ -43,13 +43,7 @@ class _Worker:
 
 
 class RayExecutor:
-    """Starts ranks as actors of Ray and calls functions on them. Each calls `hvd.init()` itself.
-
-    Example:
-    >>> executor = RayExecutor(RayExecutor.create_settings(timeout_s=60), num_workers=2)  # doctest: +SKIP
-    >>> executor.start()  # doctest: +SKIP
-    >>> weights = executor.run(train, kwargs={"epochs": 3})[0]  # doctest: +SKIP
-    >>> executor.shutdown()  # doctest: +SKIP
+    """Starts ranks as actors of Ray and calls functions on them, which call `hvd.init()`: docs/launching.md, Ray.
 
     Args:
         settings: of `create_settings`. `None`: the same without arguments.

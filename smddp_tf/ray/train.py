@@ -17,12 +17,6 @@ class SmddpConfig(BackendConfig):
 
     The training loop calls `hvd.init()` (or `set_distribution`) itself. `TensorflowTrainer` alone would set a
     `TF_CONFIG`, and choose Keras 2.
-
-    Example:
-    >>> trainer = TensorflowTrainer(
-    ...     train_loop, tensorflow_config=SmddpConfig(), scaling_config=ray.train.ScalingConfig(num_workers=2)
-    ... )  # doctest: +SKIP
-    >>> result = trainer.fit()  # doctest: +SKIP
     """
 
     @property

@@ -23,6 +23,10 @@ class Failure(Exception):
         self.cause = cause
 
 
+class Hangs(Exception):
+    """A call that raises this has no answer."""
+
+
 class Ray:
     """A call of an actor is made at once; its answer is what it has returned, or a Failure, which `get` raises.
 
@@ -30,13 +34,14 @@ class Ray:
         has_room: for placement groups.
         reserved, removed, killed: the placement groups (bundles, strategy), and actors.
         here: of the actor that is called: its number.
+        timeouts: of `wait`.
     """
 
     def __init__(self, hosts: list[str]) -> None:
         self.has_room, self.here = True, -1
         self.reserved, self.removed, self.killed = list[Any](), list[Any](), list[int]()
         self.resources, self.bundles = list[dict[str, int]](), list[int]()
-        self.exceptions = SimpleNamespace(RayError=Failure)
+        self.exceptions, self.timeouts = SimpleNamespace(RayError=Failure), list[Any]()
         self.util = SimpleNamespace(
             placement_group=self._reserve, remove_placement_group=self.removed.append,
             get_node_ip_address=lambda: hosts[self.here],
@@ -79,7 +84,10 @@ class Ray:
         self.killed.append(actor.number)
 
     def wait(self, answers: list[Any], timeout: float | None) -> tuple[list[Any], list[Any]]:
-        return answers[:1], answers[1:]
+        done = [n for n, answer in enumerate(answers) if not isinstance(getattr(answer, "cause", None), Hangs)][:1]
+        assert done or timeout, "waits for ever"
+        self.timeouts.append(timeout)
+        return [answers[n] for n in done], [answer for n, answer in enumerate(answers) if n not in done]
 
     def get(self, answers: list[Any]) -> list[Any]:
         for answer in answers:
@@ -137,16 +145,20 @@ def left() -> RuntimeError:
 
 
 @pytest.mark.parametrize(
-    ("raised", "rank", "text"),
+    ("raised", "rank", "text", "waits"),
     [
-        ({1: ValueError("broken")}, 1, "in an actor: broken"),
-        ({0: left(), 1: left(), 2: KeyError("cause"), 3: left()}, 2, "in an actor: 'cause'"),
-        ({0: left(), 1: Failure()}, 1, "in an actor: None"),
-        ({0: left(), 3: left()}, 0, "in an actor: Rank 2 has left"),
+        ({1: ValueError("broken")}, 1, "in an actor: broken", [None, None]),
+        ({0: left(), 1: left(), 2: KeyError("cause"), 3: left()}, 2, "in an actor: 'cause'", [None, 15, 15]),
+        ({0: left(), 1: Failure()}, 1, "in an actor: None", [None, 15]),
+        ({0: left(), 3: left()}, 0, "in an actor: Rank 2 has left", [None, 15, 15, 15]),
+        ({0: Hangs(), 1: ValueError("early"), 2: Hangs(), 3: Hangs()}, 1, "in an actor: early", [None]),
+        ({0: Hangs(), 1: Hangs(), 2: left(), 3: Hangs()}, 2, "in an actor: Rank 2 has left", [None, 15]),
     ],
 )
 @pytest.mark.usefixtures("begun")
-def test_the_rank_that_failed_first_is_named(ray: Ray, raised: dict[int, Exception], rank: int, text: str) -> None:
+def test_the_rank_that_failed_first_is_named(
+    ray: Ray, raised: dict[int, Exception], rank: int, text: str, waits: list[Any]
+) -> None:
     executor = RayExecutor(num_workers=4)
     executor.start()
     order = executor.run(lambda: ray.here)
@@ -155,8 +167,10 @@ def test_the_rank_that_failed_first_is_named(ray: Ray, raised: dict[int, Excepti
         if error := raised.get(order.index(ray.here)):
             raise error
 
+    ray.timeouts.clear()
     with pytest.raises(type(raised[rank])) as found:
         executor.run(fail)
+    assert ray.timeouts == waits
     assert found.value is raised[rank]
     assert isinstance(found.value.__cause__, RankError)
     assert found.value.__cause__.rank == rank

@@ -42,7 +42,7 @@ def on_ray():
     executor.start(executable_cls=Trainable, executable_args=[0.02], executable_kwargs={"factor": 0.5})
     results = executor.execute(lambda worker: worker.train())
     assert executor.execute_single(lambda worker: worker.rate()) == 0.01
-    assert ray.get(executor.run_remote(train, args=[0.01])) != results
+    assert ray.get(executor.run_remote(train, args=[0.02])) != results
     executor.shutdown()
 
     executor = RayExecutor(settings, num_hosts=1, num_workers_per_host=2)
