@@ -59,7 +59,7 @@ def train(width: int, optimizer: str, shard: int, overlap: bool) -> tuple[Any, A
     return model, model.optimizer
 
 
-def work(folder: Path, optimizer: str, shard: int, overlap: bool) -> None:
+def work(folder: Path, optimizer: str, shard: int, overlap: bool, width: int) -> None:
     """The program of one rank."""
     import smddp_tf.keras as hvd
 
@@ -68,7 +68,7 @@ def work(folder: Path, optimizer: str, shard: int, overlap: bool) -> None:
     train(NARROW, optimizer, shard, overlap)
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # VmHWM begins anew
     before = process_bytes("RssAnon")
-    model, used = train(WIDTH, optimizer, shard, overlap)
+    model, used = train(width, optimizer, shard, overlap)
     largest = process_bytes("VmHWM") - process_bytes("RssFile") - process_bytes("RssShmem")
     row = hvd.memory(model, used, partition_state=shard, batch=BATCH).rows[0]
     measured = largest - before + process_bytes("RssShmem")
@@ -95,10 +95,11 @@ def main() -> None:
     parser.add_argument("--allocators", nargs="+", default=list(ALLOCATORS), choices=list(ALLOCATORS))
     parser.add_argument("--overlap", action="store_true")
     parser.add_argument("--shard", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--width", type=int, default=WIDTH, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.folder:
-        work(arguments.folder, arguments.optimizers[0], arguments.shard, arguments.overlap)
+        work(arguments.folder, arguments.optimizers[0], arguments.shard, arguments.overlap, arguments.width)
         return
     heads = ("optimizer", "ranks", "shard", "predicted", "allocator", "measured", "ratio")
     print("".join(f"{head:>12}" for head in heads))

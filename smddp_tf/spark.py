@@ -83,7 +83,7 @@ class HorovodRunner:
 
     Args:
         np: number of ranks, in tasks of Spark; 0: `SparkContext.defaultParallelism`; -N: N processes on the driver,
-            without Spark, which mpirun starts.
+            without Spark (`smddp_tf.run.run`).
         driver_log_verbosity: nothing.
     """
 

@@ -1,4 +1,4 @@
-"""This process's rank, from the variables of its launcher: Open MPI, MPICH and Intel MPI (hydra), PALS, or Slurm."""
+"""This process's rank, from the variables of its launcher: Open MPI, MPICH and Intel MPI (hydra), PALS, ours, Slurm."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from smddp_tf.rendezvous import starters
 from smddp_tf.rendezvous.starters import TRAINING_TASKS, slurm_step
 
 # PMIx gives the rank only; Slurm's own variables complete it. In the order in which they are believed.
-_RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID")
-_SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PALS_SIZE")
-_LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID")
-_LOCAL_SIZE = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE")
+_RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID", starters.RANK)
+_SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PALS_SIZE", starters.SIZE)
+_LOCAL_RANK = (
+    "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID", starters.LOCAL_RANK,
+)  # fmt: skip
+_LOCAL_SIZE = (
+    "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE", starters.LOCAL_SIZE,
+)  # fmt: skip
 
 
 class Placement(NamedTuple):

@@ -12,6 +12,7 @@ from smddp_tf.exceptions import LaunchError
 RANK, SIZE, COORDINATOR, PORT = "SMDDP_RANK", "SMDDP_SIZE", "SMDDP_COORDINATOR", "SMDDP_PORT"
 # Of the arguments of `keras.distribution.initialize`, in their order. Of the addresses the first one counts.
 KERAS = tuple(f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID"))
+LOCAL_RANK, LOCAL_SIZE = "SMDDP_RUN_LOCAL_RANK", "SMDDP_RUN_LOCAL_SIZE"  # smddprun --no-mpi sets them as well
 # Of all launchers below: what a job that is started from inside another must not inherit.
 VARIABLES = (
     RANK, SIZE, COORDINATOR, "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG",

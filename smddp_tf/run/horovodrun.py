@@ -47,12 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _adapted(options: dict[str, Any]) -> dict[str, Any]:
     """The options without those that smddprun refuses and the job can run without."""
-    changes: dict[str, Any] = {"use_gloo": None, "max_np": None, "host_discovery_script": None}
+    changes: dict[str, Any] = {"max_np": None, "host_discovery_script": None}
     ranks, most, script = options["num_proc"], options["max_np"], options["host_discovery_script"]
     if most is not None and most < (ranks or 1):
         raise LaunchError(f"--max-np must not be less than -np. Received: --max-np {most} with -np {ranks}.")
-    if options["use_gloo"]:
-        _note("--gloo is ignored: ranks are started with mpirun.")
     if most is not None and most != ranks:
         _note(f"--max-np {most} is ignored: the job does not get more ranks while it runs.")
     if script:

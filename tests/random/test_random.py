@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.support.mpirun import ROOT
-from tests.variants import in_full
+from tests.variants import full, in_full
 
 pytestmark = pytest.mark.launches
 
@@ -27,6 +27,7 @@ def test_cases_of_a_fixed_seed(arguments: tuple) -> None:
     assert "0 findings" in done.stdout
 
 
+@full
 def test_a_wrong_number_is_found_and_shrunk() -> None:
     """Parts of unequal size in a loop, which no case is drawn with: `train_on_batch` does not count rows."""
     usual = ["floats=float64", "style=functional", "metrics=", "norm=", "batch=4", "steps=3"]

@@ -75,7 +75,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[np.ndarray]:
         return [saved[name] for name in saved.files if name != "numbers"]
 
 
-@pytest.mark.parametrize("starter", [torchrun, ours, keras_initialize, *((tf_config, slurm) if FULL else ())])
+@pytest.mark.parametrize("starter", [torchrun, keras_initialize, *((ours, tf_config, slurm) if FULL else ())])
 def test_they_train_as_one_process(starter, alone: list[np.ndarray], tmp_path: Path) -> None:
     port = free_port()
     for end in run([starter(rank, port) for rank in range(2)], tmp_path / "out"):

@@ -12,7 +12,7 @@ import pytest
 from smddp_tf.run import cli
 from smddp_tf.run.hosts.network import Interface
 from smddp_tf.run.launch import launch
-from smddp_tf.run.launch.mpi import MPICH, OPEN_MPI, Mpi
+from smddp_tf.run.launch.mpi import MPICH, OPEN_MPI, Mpi, NoMpirun
 
 OPEN_MPI_4 = Mpi("/opt/bin/mpirun", OPEN_MPI, 4)
 OPEN_MPI_5 = Mpi("/opt/bin/mpirun", OPEN_MPI, 5)
@@ -35,7 +35,7 @@ class DryRun:
         main: Callable[[Sequence[str]], None] = cli.main,
     ):
         self._patch, self._capsys, self._main = monkeypatch, capsys, main
-        self.mpi = OPEN_MPI_5
+        self.mpi: Mpi | None = OPEN_MPI_5
         self.notes = ""
 
     def __call__(self, *arguments: str, env: Mapping[str, str] | None = None, cores: int = 64) -> list[str]:
@@ -44,11 +44,12 @@ class DryRun:
                 patch.delenv(name)
             for name, value in (env or {}).items():
                 patch.setenv(name, value)
-            patch.setattr(launch, "find_mpi", lambda _: self.mpi)
+            patch.setattr(launch, "find_mpi", self._find_mpi)
             patch.setattr(launch, "local_interfaces", lambda: [LO, DOCKER, ETH0])
             patch.setattr(launch, "resolve", lambda names: [ADDRESSES[name] for name in names if name in ADDRESSES])
             patch.setattr("smddp_tf.run.launch.settings.is_this_host", lambda name: name in ("h1", "localhost"))
-            patch.setattr("smddp_tf.run.launch.mpirun_command.is_this_host", lambda name: name in ("h1", "localhost"))
+            for module in ("mpirun_command", "direct_command"):
+                patch.setattr(f"smddp_tf.run.launch.{module}.is_this_host", lambda name: name in ("h1", "localhost"))
             patch.setattr(os, "geteuid", lambda: 1000)
             patch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
             with pytest.raises(SystemExit) as ended:
@@ -56,6 +57,11 @@ class DryRun:
         out, self.notes = self._capsys.readouterr()
         assert not ended.value.code, self.notes
         return shlex.split(out)
+
+    def _find_mpi(self, _: str | None) -> Mpi:
+        if self.mpi is None:
+            raise NoMpirun("There is no mpirun.")
+        return self.mpi
 
 
 def values_of(words: list[str], flag: str, count: int = 1) -> list[str]:

@@ -46,7 +46,6 @@ def test_a_line_for_horovod(dry_run: DryRun) -> None:
 @pytest.mark.parametrize(
     ("flags", "note"),
     [
-        ("--gloo", "--gloo is ignored"),
         ("--max-np 4", "--max-np 4 is ignored"),
         ("--elastic-timeout 9", "--elastic-timeout is ignored"),
         ("--blacklist-cooldown-range 1 2", "--blacklist-cooldown-range is ignored"),

@@ -105,6 +105,11 @@ class EpochData:
         return self._reference()
 
     @property
+    def batch_spec(self) -> Any:
+        """The `tf.TensorSpec` of a batch's tensors, in their structure; None where the data are not of tf.data."""
+        return getattr(self._own, "element_spec", None)
+
+    @property
     def padding(self) -> Any:
         """Endless iterator over pairs (0.0, batch of zeros) like those of the dataset, of the same kind as Keras's."""
         if self._is_timed:  # the train function takes one kind of iterator
@@ -176,16 +181,6 @@ class UnevenEpochs:
         self.end_step: Callable[[], None] = lambda: None
         self.watched = steps.watched
         data.prepare(supply, steps)
-
-    def begin(self) -> None:
-        """Before the first epoch: has the model's variables made, so that steps without data can spare them."""
-        if not self._plan.watched:
-            return
-        batch = next(self._data.padding)[1]
-        try:
-            self._model._symbolic_build(data_batch=batch)
-        except Exception:  # a model that cannot be built from shapes alone; its first step builds it
-            pass
 
     def begin_epoch(self) -> None:
         """Gives Keras's iterator the agreed length, and data of this rank's own from where they should go on."""

@@ -23,6 +23,7 @@ from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.uneven_batches import JOIN
 from smddp_tf.keras.data_parallel.layer_states import agree_on_states
 from smddp_tf.keras.fit import equal_state
+from smddp_tf.keras.fit.early_variables import make_variables
 from smddp_tf.keras.fit.epoch_data import EpochData, UnevenEpochs, data_of
 from smddp_tf.keras.fit.plan import TrainerPlan
 from smddp_tf.keras.fit.stopping import Stopping, agreed, facts_of, looks_at_batches, name_learning_rate
@@ -105,7 +106,6 @@ class Guard:
         if steps is not None:
             uneven = UnevenEpochs(self.model, data, supply, steps, self._plan.mode)
             data.uneven = uneven
-            uneven.begin()
             if self._votes_alone():
                 uneven.end_step = self._stopping.end_batch
             if steps.watched:
@@ -179,6 +179,10 @@ class Guard:
     def begin_reading(self) -> None:
         """After the user's callbacks, which may have set the learning rate on one rank."""
         self._data.epochs.begin_reading()
+        if self._epochs_begun == 1:  # after callbacks that set the weights with which optimizers begin
+            same_batches.begin()
+            uneven = self._data.uneven
+            make_variables(self.model, self._data.batch_spec, must=uneven is not None and uneven.watched)
         if rates := equal_state.rates_of(self.model):
             of_ranks = numbers_of_ranks(rates, f"{_NAME} (learning rates of an epoch)")
             equal_state.take_rates(self.model, of_ranks, "began")

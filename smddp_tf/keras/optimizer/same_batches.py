@@ -23,9 +23,14 @@ _FACTOR = 1_000_003  # makes the order of steps count
 
 @functools.cache
 def _fingerprint() -> tf.Variable:
-    """Of all gradients noted since the last comparison. A variable, as steps are graphs; 0: nothing but zeros."""
+    """Of all gradients noted since `begin`. A variable, as steps are graphs; 0: nothing but zeros."""
     with tf.init_scope():
         return tf.Variable(0, dtype=tf.int64, trainable=False, name="smddp_fingerprint")
+
+
+def begin() -> None:
+    """Forgets what was noted. Before the first step, so that tracing it does not make the variable."""
+    _fingerprint().assign(0)
 
 
 def is_watching() -> bool:
@@ -55,11 +60,10 @@ def note(grads: Sequence[tf.Tensor | tf.IndexedSlices | None]) -> None:
 
 
 def warn_if_same() -> None:
-    """Compares the ranks, and resets the fingerprint; all ranks must call it. Warns on rank 0, once in a process."""
+    """Compares the ranks; all of them must call it. Warns on rank 0, once in a process."""
     if size() == 1:
         return
     of_ranks = numbers_of_ranks([int(_fingerprint())], "model.fit (do the batches differ)")[:, 0]
-    _fingerprint().assign(0)
     if (of_ranks == of_ranks[0]).all() and of_ranks[0] != 0:
         _warn_once()
 

@@ -169,8 +169,6 @@ def _refuse(options: Mapping[str, Any]) -> None:
     """Refuses options of horovodrun that are not supported, and names the alternative."""
     if options["strict"]:
         raise LaunchError("--strict needs a recording to look at: --diagnose DIR --strict.")
-    if options.get("use_gloo"):
-        raise LaunchError("Gloo is not supported: leave --gloo out, ranks are started with mpirun.")
     if options.get("use_jsrun"):
         raise LaunchError(
             "LSF's jsrun is not supported: leave --jsrun out and give the hosts, -np N -H host:slots,..., for mpirun."
@@ -209,6 +207,7 @@ def _settings(options: Mapping[str, Any], hosts: Any, ranks: int) -> Settings:
         binding=words(options["binding_args"]),
         fabric=_fabric(options["fabric"], options["tcp"]),
         reports=not options["quiet"],
+        mpi=False if options.get("use_gloo") else options["use_mpi"],
     )
 
 

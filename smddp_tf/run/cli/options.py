@@ -180,8 +180,9 @@ OPTIONS = [
     click.option("--tcp/--no-tcp", default=None, help="The same as --fabric tcp."),
     *map(_knob_option, KNOBS),
     click.option("--disable-cache", help="No meaning here: there is no cache of checks.", **_FLAG, **_HIDDEN),
-    click.option("--mpi", "use_mpi", help="The only way there is.", **_FLAG, **_HIDDEN),
-    click.option("--gloo", "use_gloo", **_FLAG, **_HIDDEN),
+    click.option("--mpi/--no-mpi", "use_mpi", default=None,
+                 help="Start the ranks by MPI (the default), or without it, by ssh; they connect by TCP then."),
+    click.option("--gloo", "use_gloo", help="The same as --no-mpi.", **_FLAG, **_HIDDEN),
     click.option("--jsrun", "use_jsrun", **_FLAG, **_HIDDEN),
     click.option("--elastic", help="Start again after a failure, from the last commit of hvd.elastic.", **_FLAG),
     click.option("--min-np", "--min-num-proc", "min_np", type=int,
@@ -222,7 +223,7 @@ _GROUPS = {
         "start_timeout", "stall_check", "stall_check_warning_time_seconds", "stall_check_shutdown_time_seconds",
     ),
     "Start again after a failure": ("elastic", "min_np", "commit_dir", "reset_limit"),
-    "MPI and networks": ("fabric", "tcp", "network_interfaces", "mpirun", "mpi_args", "binding_args"),
+    "MPI and networks": ("use_mpi", "fabric", "tcp", "network_interfaces", "mpirun", "mpi_args", "binding_args"),
     "Tuning": ("fusion_threshold_mb", "cache_capacity"),
 }  # fmt: skip
 

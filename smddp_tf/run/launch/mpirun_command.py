@@ -48,11 +48,13 @@ class MpirunCommand:
             those of `_FOR_RANKS_ONLY`.
         environment: variables for mpirun itself, and through it for the ranks.
         forwards_all: whether every variable of mpirun's environment travels to ranks on other hosts.
+        is_direct: whether it is our own, of a job without MPI (`direct_command`).
     """
 
     words: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     forwards_all: bool = False
+    is_direct: bool = False
 
     def shown(self, command: Sequence[str]) -> str:
         """For a shell, without the passwords in URLs."""
@@ -91,12 +93,12 @@ def build_command(
     values = _changed(variables, environment, on_the_line=True)  # of the others Open MPI takes mpirun's own
     exports = [f"{name}={values[name]}" if name in values else name for name in sorted(variables)]
     if settings.remote_hosts:
-        exports += [name for name in sorted(environment) if name not in variables and _travels(name)]
+        exports += [name for name in sorted(environment) if name not in variables and travels(name)]
     line += [word for export in exports for word in ("-x", export)]
     return MpirunCommand((*line, *given), _changed(variables, environment, on_the_line=False))
 
 
-def _travels(name: str) -> bool:
+def travels(name: str) -> bool:
     """Whether ranks on other hosts get this variable of the launcher's environment."""
     return bool(re.fullmatch(r"[A-Za-z_]\w*", name)) and not _matches(name, _STAY)
 
@@ -129,7 +131,7 @@ def _open_mpi_parameters(
     if settings.remote_hosts:
         if choice.include:
             parameters.append(("oob_tcp_if_include", ",".join(choice.include)))
-        if ssh := _ssh_words(settings):
+        if ssh := ssh_words(settings):
             parameters.append(("plm_rsh_args", shlex.join(ssh)))
         parameters += _keepalive({**environment, **settings.variables})
     if crowded:
@@ -167,7 +169,7 @@ def _hydra_command(settings: Settings, mpi: Mpi, choice: Choice, environment: Ma
     line += ["-verbose"] if settings.verbose > 1 else []
     for name, value in _changed(settings.variables, environment, on_the_line=True).items():
         line += ["-genv", name, value]
-    extra = {"HYDRA_LAUNCHER_EXTRA_ARGS": shlex.join(ssh)} if (ssh := _ssh_words(settings)) else {}
+    extra = {"HYDRA_LAUNCHER_EXTRA_ARGS": shlex.join(ssh)} if (ssh := ssh_words(settings)) else {}
     given = {**mpich_variables(settings.fabric), **settings.variables}
     variables = _changed(given, environment, on_the_line=False)
     return MpirunCommand((*line, *settings.mpi_args), {**variables, **extra}, forwards_all=True)
@@ -182,7 +184,8 @@ def _hydra_hosts(settings: Settings) -> list[str]:
     return ["-hosts", ",".join(f"{name}:{host.slots}" for name, host in zip(names, settings.hosts))]
 
 
-def _ssh_words(settings: Settings) -> list[str]:
+def ssh_words(settings: Settings) -> list[str]:
+    """The options of ssh for the hosts."""
     port = ["-p", str(settings.ssh_port)] if settings.ssh_port else []
     return [*port, *(["-i", settings.ssh_identity_file] if settings.ssh_identity_file else [])]
 

@@ -87,14 +87,14 @@ class RankStates:
         )
 
     def not_started(self, code: int) -> str:
-        """Returns the report where mpirun has ended, with this exit code, before all ranks had started; else ""."""
+        """Returns the report where mpirun or ssh has ended, with this exit code, before all ranks started; else ""."""
         missing, hosts = self._missing()
         if not missing:
             return ""
         advice = "" if is_this_host(hosts[0]) else f" See that {_ssh_works(hosts[0])}."
         return (
-            f"mpirun ended with exit code {code} before rank {shortened(missing)} on {shortened(hosts)} had started; "
-            f"its own message is above.{advice}"
+            f"rank {shortened(missing)} on {shortened(hosts)} had not started when mpirun, or ssh, ended with exit "
+            f"code {code}; its own message is above.{advice}"
         )
 
     def too_late(self, start_timeout: float, mpirun: str) -> NotStarted:

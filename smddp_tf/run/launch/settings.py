@@ -38,6 +38,7 @@ class Settings:
         verbose: 1 prints mpirun's line, 2 also makes mpirun talk.
         reports: a line says where the ranks are started, and one that they have ended.
         mpirun: the launcher to use instead of the one that is found.
+        mpi: whether MPI's launcher starts the ranks, or this package's own by ssh; None: MPI's, if there is one.
     """
 
     ranks: int
@@ -55,6 +56,7 @@ class Settings:
     verbose: int = 0
     reports: bool = False
     mpirun: str | None = None
+    mpi: bool | None = None
 
     @property
     def hosts_of_ranks(self) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.memory import ALLOCATORS
 from tests.support.mpirun import launch
-from tests.variants import full
+from tests.variants import FULL, full
 
 pytestmark = pytest.mark.launches
 
@@ -25,6 +25,7 @@ def measured(folder: Path, ranks: int, shard: int) -> list[dict[str, int]]:
     except OSError:
         pytest.skip("this kernel does not let a process forget how much memory it had")
     words = ["-m", "benchmarks.memory", "--folder", folder, "--shard", str(shard), "--optimizers", "AdamW"]
+    words += [] if FULL else ["--width", "1536"]  # 57 million weights instead of 101
     launch(words, ranks, timeout=400, env={"MALLOC_MMAP_THRESHOLD_": ALLOCATORS["alive"]}).check()
     return [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(ranks)]
 

@@ -93,7 +93,8 @@ def test_our_variables_are_the_ones_the_engine_reads() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("-np 2 --gloo t", "Gloo is not supported"),
+        ("-np 2 --no-mpi --mpi-args -x t", "--no-mpi and --mpi-args contradict each other"),
+        ("-np 2 --gloo --fabric ofi t", "--no-mpi and --fabric ofi contradict each other"),
         ("-np 2 --jsrun t", "jsrun"),
         ("-np 2 --min-np 3 t", "--min-np 3"),
         ("-np 2 --min-np 0 t", "--min-np 0"),

@@ -58,7 +58,6 @@ def test_config_file(dry_run: DryRun, tmp_path) -> None:
         ("params: 3", "section"),
         ("a: [", "not YAML"),
         ("elastic: {max_np: 3}\nnp: 2", "are not supported"),
-        ("controller: gloo", "Gloo is not supported"),
     ],
 )
 def test_config_file_that_is_wrong(capsys, tmp_path, content: str, words: str) -> None:

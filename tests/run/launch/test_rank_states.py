@@ -45,7 +45,7 @@ def test_a_launcher_that_ends_before_the_ranks_start_is_reported() -> None:
     states = RankStates(["localhost", "far"])
     states.started[0] = ("localhost", 7)
     text = states.not_started(255)
-    assert text.startswith("mpirun ended with exit code 255 before rank 1 on far had started")
+    assert text.startswith("rank 1 on far had not started when mpirun, or ssh, ended with exit code 255")
     assert "`ssh far true`" in text
     states.started[1] = ("far", 8)
     assert states.not_started(1) == ""

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from smddp_tf.run import LaunchError, run
+from smddp_tf.run import run
 from tests.support.mpirun import environment
 
 pytestmark = pytest.mark.launches
@@ -44,8 +44,16 @@ def test_run_raises_what_a_rank_raised(monkeypatch, capfd) -> None:
     cause = str(raised.value.__cause__)
     assert "on rank 1" in cause
     assert re.search(r"line \d+, in work", cause), cause  # cloudpickle 3.1.3 leaves out the name of the file
-    with pytest.raises(LaunchError, match="Gloo"):
-        run(work, use_gloo=True)
+
+
+@pytest.mark.parametrize("without", [{"use_gloo": True}, {"use_mpi": False}])
+def test_run_without_mpi(monkeypatch, without: dict[str, bool]) -> None:
+    clean(monkeypatch)
+
+    def work(base: int) -> tuple[int, bool]:
+        return base + int(os.environ["HOROVOD_RANK"]), any(name.startswith("OMPI_COMM_WORLD") for name in os.environ)
+
+    assert run(work, args=(10,), num_proc=2, **without) == [(10, False), (11, False)]
 
 
 def test_run_raises_what_one_rank_raised_and_not_what_came_of_it_elsewhere(monkeypatch) -> None:
