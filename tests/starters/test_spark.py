@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -19,6 +21,11 @@ from tests.starters import training
 pyspark = pytest.importorskip("pyspark", reason="needs the environment of `make test-starters`")
 
 from smddp_tf import spark  # noqa: E402
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("java") is None and "JAVA_HOME" not in os.environ,
+    reason="Spark needs a Java: apt-get install openjdk-17-jre-headless",
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
