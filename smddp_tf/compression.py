@@ -22,9 +22,6 @@ __all__ = [
     "FP16Compressor",
     "Int8Compressor",
     "NoneCompressor",
-    "narrow",
-    "reduce_compressed",
-    "split",
 ]
 
 

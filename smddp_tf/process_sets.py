@@ -332,8 +332,7 @@ def add_sets(process_sets: Sequence[ProcessSet], at_start: bool) -> None:
     for process_set in process_sets:
         if process_set.process_set_id is not None:
             raise ValueError(f"`process_set` is in use already: {process_set}.")
-    members = [_members(process_set) for process_set in process_sets]
-    numbers = loader.core().add_process_sets(members, at_start)
+    numbers = loader.core().add_process_sets([_members(process_set) for process_set in process_sets], at_start)
     sets = get_process_set_ids_and_ranks()
     for process_set, number in zip(process_sets, numbers):
         if number > 0:

@@ -11,6 +11,7 @@ Importing this module loads nothing.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib
@@ -21,7 +22,7 @@ import os
 import shlex
 import sys
 import urllib.parse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -44,15 +45,15 @@ def core() -> ModuleType:
         ImportError: the native parts are not built. Says which and what to do.
     """
     if importlib.util.find_spec("smddp_tf._build_info") is None or importlib.util.find_spec("smddp_tf._core") is None:
+        # Python looks in the working directory, where a checkout that is not built may hide an installed package.
         if hidden := installed_elsewhere(sys.path):
-            raise ImportError(hidden_message(hidden))
-        raise ImportError(
-            not_built_message("The native part of smddp_tf", sys.implementation.cache_tag, install_command())
-        )
-    try:
+            raise ImportError(
+                f"Python imports smddp_tf from {_PACKAGE}, which is not built, and not the one that is installed in "
+                f"{hidden}. Start the program from another directory."
+            )
+        raise ImportError(not_built_message("The native part of smddp_tf", sys.implementation.cache_tag))
+    with loading("smddp_tf._core", ImportError, OSError):
         module = importlib.import_module("smddp_tf._core")
-    except (ImportError, OSError) as error:
-        raise ImportError(broken_message("smddp_tf._core", error, install_command())) from error
     if _GPU_LIBRARY.exists() and (nccl := nccl_library(_folders_of("nvidia"))):
         module.suggest_nccl(nccl)
     return module
@@ -67,10 +68,8 @@ def load_mpi() -> None:
     """
     library = prebuilt.mpi_library()
     _preload_mpi(library)
-    try:
+    with loading("libsmddp_mpi.so", RuntimeError):
         core().load_mpi(str(prebuilt.mpi_part(library)))
-    except RuntimeError as error:
-        raise ImportError(broken_message("libsmddp_mpi.so", error, install_command())) from error
 
 
 def mpi_is_initialized() -> bool:
@@ -104,11 +103,9 @@ def defined_ops() -> Any:
     core()
     tf, library = _import_tensorflow(), op_folder() / _OP_LIBRARY
     if not library.exists():
-        raise ImportError(not_built_message("The TensorFlow part of smddp_tf", "", install_command()))
-    try:
+        raise ImportError(not_built_message("The TensorFlow part of smddp_tf"))
+    with loading(_OP_LIBRARY, OSError, RuntimeError, tf.errors.OpError):
         return tf.load_op_library(str(library))
-    except (OSError, RuntimeError, tf.errors.OpError) as error:
-        raise ImportError(broken_message(_OP_LIBRARY, error, install_command())) from error
 
 
 @functools.cache
@@ -120,12 +117,12 @@ def op_folder() -> Path:
     """
     built_for = build_info("TENSORFLOW_VERSION")
     if not built_for and not prebuilt.has_variants():
-        raise ImportError(not_built_message("The TensorFlow part of smddp_tf", "", install_command()))
+        raise ImportError(not_built_message("The TensorFlow part of smddp_tf"))
     tf = _import_tensorflow()
     if folder := prebuilt.op_folder(tf.__version__):
         return folder
     if built_for:
-        raise ImportError(wrong_tensorflow_message(built_for, tf.__version__, install_command()))
+        raise ImportError(wrong_tensorflow_message(built_for, tf.__version__))
     return compiled_ops.compiled(tf)
 
 
@@ -138,12 +135,15 @@ def xla_library() -> Any:
     """
     library = op_library()
     if not (path := op_folder() / _XLA_LIBRARY).exists():
-        raise ImportError(no_xla_message(install_command()))
+        raise ImportError(
+            "This build of smddp_tf cannot be used inside functions compiled by XLA: that part was not built (`make "
+            "demo` alone leaves it out), or TensorFlow came without the headers of its compiler. Use "
+            "jit_compile=False, in `model.compile` or `tf.function`; or, with the TensorFlow wheel from PyPI, build "
+            f"smddp_tf again:\n    {install_command()}"
+        )
     tf = _import_tensorflow()
-    try:
+    with loading(_XLA_LIBRARY, OSError, RuntimeError, tf.errors.OpError):
         tf.load_library(str(path))
-    except (OSError, RuntimeError, tf.errors.OpError) as error:
-        raise ImportError(broken_message(_XLA_LIBRARY, error, install_command())) from error
     return library
 
 
@@ -196,10 +196,10 @@ def cuda_of(tensorflow_build: Mapping[str, Any]) -> str:
     return str(tensorflow_build.get("cuda_version") or "?") if tensorflow_build.get("is_cuda_build") else ""
 
 
-def not_built_message(what: str, python: str, command: str) -> str:
+def not_built_message(what: str, python: str = "") -> str:
     """For a library that is missing."""
     which = f" for this Python ({python})" if python else ""
-    return f"{what} is not built{which}. Build it with:\n    {command}"
+    return f"{what} is not built{which}. Build it with:\n    {install_command()}"
 
 
 def installed_elsewhere(path: Iterable[str]) -> str:
@@ -208,29 +208,11 @@ def installed_elsewhere(path: Iterable[str]) -> str:
     return next((folder for folder in built if Path(folder, "smddp_tf").resolve() != _PACKAGE), "")
 
 
-def hidden_message(folder: str) -> str:
-    """For a checkout that is not built and comes before an installed package: Python looks in the working directory."""
-    return (
-        f"Python imports smddp_tf from {_PACKAGE}, which is not built, and not the one that is installed in {folder}. "
-        "Start the program from another directory."
-    )
-
-
-def no_xla_message(command: str) -> str:
-    """For a collective in a function compiled by XLA, when the library for that is not there."""
-    return (
-        "This build of smddp_tf cannot be used inside functions compiled by XLA: that part was not built (`make demo` "
-        "alone leaves it out), or TensorFlow came without the headers of its compiler. Use jit_compile=False, in "
-        "`model.compile` or `tf.function`; or, with the TensorFlow wheel from PyPI, build smddp_tf again:\n"
-        f"    {command}"
-    )
-
-
-def wrong_tensorflow_message(built_for: str, found: str, command: str) -> str:
+def wrong_tensorflow_message(built_for: str, found: str) -> str:
     """For a TensorFlow of another minor version."""
     return (
         f"smddp_tf was built for TensorFlow {minor_of(built_for)} ({built_for}), but TensorFlow {found} is installed. "
-        f"Build it again for this TensorFlow:\n    {command}\n"
+        f"Build it again for this TensorFlow:\n    {install_command()}\n"
         f"or install the TensorFlow it was built for:\n    {tensorflow_import.install_command(built_for)}"
     )
 
@@ -245,15 +227,23 @@ def no_mpi_message(name: str, reasons: Iterable[str]) -> str:
     )
 
 
-def broken_message(what: str, error: BaseException, command: str) -> str:
-    """For a library that exists but does not load."""
-    return (
-        f"{what} could not be loaded; it does not match the libraries of this environment. "
-        f"Build it again:\n    {command}\nThe dynamic linker says: {error}"
-    )
-
-
 # --- the outside world ---
+
+
+@contextlib.contextmanager
+def loading(what: str, *errors: type[Exception]) -> Iterator[None]:
+    """Around what loads a library that exists: one of these errors says that it does not load.
+
+    Raises:
+        ImportError: says what to do.
+    """
+    try:
+        yield
+    except errors as error:
+        raise ImportError(
+            f"{what} could not be loaded; it does not match the libraries of this environment. "
+            f"Build it again:\n    {install_command()}\nThe dynamic linker says: {error}"
+        ) from error
 
 
 def install_command() -> str:

@@ -18,24 +18,16 @@ from smddp_tf.aliases import table
 from smddp_tf.aliases.after_keras import KERAS_DISTRIBUTION, VARIABLE, AfterKeras
 from smddp_tf.aliases.finder import Alias, Finder
 
-__all__ = ["FAMILIES", "KERAS_DISTRIBUTION", "environment", "install", "is_installed", "uninstall"]
+__all__ = ["FAMILIES", "KERAS_DISTRIBUTION", "environment", "install", "uninstall"]
 
 _SITE = str(Path(__file__).resolve().parent / "site")
 
+_HOROVOD = {"horovod": table.HOROVOD_VERSION}  # the module's and the distribution's
+_SMDDP = {"smdistributed.dataparallel": table.SMDDP_VERSION}
+_SMDDP_DISTRIBUTION = {"smdistributed-dataparallel": table.SMDDP_VERSION}
 _FINDERS = {
-    "horovod": Finder(
-        table.HOROVOD,
-        table.HOROVOD_ABSENT,
-        versions={"horovod": table.HOROVOD_VERSION},
-        callables=("horovod.run",),
-        distributions={"horovod": table.HOROVOD_VERSION},
-    ),
-    "smdistributed": Finder(
-        table.SMDISTRIBUTED,
-        table.SMDISTRIBUTED_ABSENT,
-        versions={"smdistributed.dataparallel": table.SMDDP_VERSION},
-        distributions={"smdistributed-dataparallel": table.SMDDP_VERSION},
-    ),
+    "horovod": Finder(table.HOROVOD, table.HOROVOD_ABSENT, _HOROVOD, _HOROVOD, callables=("horovod.run",)),
+    "smdistributed": Finder(table.SMDISTRIBUTED, table.SMDISTRIBUTED_ABSENT, _SMDDP, _SMDDP_DISTRIBUTION),
 }
 FAMILIES = tuple(_FINDERS)
 
@@ -78,18 +70,6 @@ def uninstall(family: str) -> None:
         for name in [name for name, module in sys.modules.items() if isinstance(module, Alias)]:
             if name.partition(".")[0] in finder.aliased:
                 del sys.modules[name]
-
-
-def is_installed(family: str) -> bool:
-    """Returns whether an alias is installed.
-
-    Args:
-        family: as for `install`.
-
-    Returns:
-        True between `install` and `uninstall`.
-    """
-    return _finder(family) in sys.meta_path
 
 
 def environment(family: str, base: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -174,10 +174,8 @@ def allgather_list(tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
     _check_dtypes("allgather", tensors, _MOVABLE)
     if graph.compiling():
         names = [name] if len(tensors) == 1 else [f"{name}.{index}" for index in range(len(tensors))]
-        return [
-            xla.collective("allgather", [tensor], one, gathered_ranks=process_sets.current_size())[0]
-            for tensor, one in zip(tensors, names)
-        ]
+        ranks = process_sets.current_size()
+        return [xla.collective("allgather", [each], one, gathered_ranks=ranks)[0] for each, one in zip(tensors, names)]
     return _collective("allgather", tensors, name)
 
 

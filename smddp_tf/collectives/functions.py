@@ -76,8 +76,7 @@ def broadcast_(
         ValueError: reference variables of TensorFlow 1 and resource variables are mixed.
     """
     variables = _checked(variables)
-    kinds = {_is_reference(variable) for variable in variables}
-    if len(kinds) > 1:
+    if len({_is_reference(variable) for variable in variables}) > 1:
         references = ", ".join(variable.name for variable in variables if _is_reference(variable))
         raise ValueError(
             "`broadcast_` takes resource variables or reference variables (of TensorFlow 1), not both at once. "

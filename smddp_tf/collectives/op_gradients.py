@@ -77,8 +77,7 @@ def _compiled_gradient(op: tf.Operation, *grads: Any) -> list[tf.Tensor | None]:
     kind, name = op.get_attr("kind").decode(), _name_of_gradient(op)
     tensors = list(op.inputs)[: len(op.outputs) - 1]
     grads = grads[: len(tensors)]
-    is_reduction = kind in ("allreduce", "reduce_gradients")
-    reduction = _reduction_of_gradient(op) if is_reduction else ReduceSpec(Average)
+    reduction = _reduction_of_gradient(op) if kind in ("allreduce", "reduce_gradients") else ReduceSpec(Average)
     reduced = _reduce_present(grads, reduction, name, compiled=True)
     if kind == "broadcast":
         reduced = _on_root(reduced, op, compiled=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 from smddp_tf import process_sets
 from smddp_tf._native import loader
@@ -16,22 +17,17 @@ def checked_root(root_rank: object) -> int:
     Raises:
         ValueError: it is not such a number.
     """
-    if isinstance(root_rank, bool) or not hasattr(root_rank, "__index__"):
-        raise ValueError(_no_integer(root_rank))
+    given: Any = None if isinstance(root_rank, bool) else root_rank
     try:
-        number = operator.index(root_rank)
-    except TypeError:  # a tensor of another dtype or shape, or one that has no value yet
-        raise ValueError(_no_integer(root_rank)) from None
+        number = operator.index(given)
+    except TypeError:  # also of a tensor of another dtype or shape, or one that has no value yet
+        raise ValueError(
+            "`root_rank` must be an integer, the number of a rank. "
+            f"Received: root_rank={root_rank!r} (of type {type(root_rank).__name__})."
+        ) from None
     if loader.core().is_initialized():
         _check_exists(number)
     return number
-
-
-def _no_integer(root_rank: object) -> str:
-    return (
-        "`root_rank` must be an integer, the number of a rank. "
-        f"Received: root_rank={root_rank!r} (of type {type(root_rank).__name__})."
-    )
 
 
 def _check_exists(number: int) -> None:

@@ -68,8 +68,7 @@ def _value(process_set: int, what: str, compiled: bool) -> Any:
         return _numbers(process_set)[_SIZE if what == "size" else _RANK]
     if compiled or graph.compiling():
         return _for_xla(process_set)[_SIZE if what == "size" else _RANK]
-    value = loader.op_library().smddp_topology_value(what=what, process_set=process_set)
-    return graph.run_independently([value])[0]
+    return graph.run_independently([loader.op_library().smddp_topology_value(what=what, process_set=process_set)])[0]
 
 
 def _for_xla(process_set: int) -> Any:

@@ -124,29 +124,22 @@ def reduce_rows(
         rows = tf.stack([tf.shape(unique[index].indices, out_type=tf.int64)[0] for index in choosers])
         agreed = emit.allreduce_list([rows], ReduceSpec(Sum), f"{use}.rows")[0]
         rows_of_all = dict(zip(choosers, tf.unstack(agreed, len(choosers))))
-    return {
-        index: _reduced(slices, shapes[index], reduction, f"{use}.{index}", rows_of_all.get(index))
-        for index, slices in unique.items()
-    }
+    return {i: _reduced(one, shapes[i], reduction, f"{use}.{i}", rows_of_all.get(i)) for i, one in unique.items()}
 
 
 def _reduced(
     slices: tf.IndexedSlices, shape: tf.TensorShape, reduction: ReduceSpec, name: str, rows_of_all: tf.Tensor | None
 ) -> tf.IndexedSlices:
-    def gather() -> list[tf.Tensor]:
-        result = _gathered(slices, reduction, name)
-        return [result.values, result.indices]
+    def gather() -> tf.IndexedSlices:
+        return _gathered(slices, reduction, name)
 
-    def reduce_table() -> list[tf.Tensor]:
-        table = emit.allreduce_list([densified(slices, shape)], reduction, f"{name}.table")[0]
-        result = all_rows(table, slices)
-        return [result.values, result.indices]
+    def reduce_table() -> tf.IndexedSlices:
+        return all_rows(emit.allreduce_list([densified(slices, shape)], reduction, f"{name}.table")[0], slices)
 
     if rows_of_all is None:
-        values, indices = gather()
-    else:
-        values, indices = tf.cond(rows_of_all <= _most_rows_to_gather(slices, shape), gather, reduce_table)
-    return tf.IndexedSlices(values, indices, slices.dense_shape)
+        return gather()
+    result = tf.cond(rows_of_all <= _most_rows_to_gather(slices, shape), gather, reduce_table)
+    return tf.IndexedSlices(result.values, result.indices, slices.dense_shape)
 
 
 def _gathered(slices: tf.IndexedSlices, reduction: ReduceSpec, name: str) -> tf.IndexedSlices:

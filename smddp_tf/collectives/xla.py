@@ -40,14 +40,10 @@ def collective(kind: str, tensors: Sequence[tf.Tensor], name: str, **attributes:
     # The gradient of the collective before, whose result this one takes, comes after the gradient of this one.
     recorded = record.should_record_backprop(tensors)
     previous = getattr(around, _LAST_RESULT, []) if recorded else []
-    results, token = loader.xla_library().smddp_compiled_collective(
-        tensors=list(tensors),
-        after=[*([] if order is None else [order.read_value()]), *previous],
-        kind=kind,
-        tensor_name=name,
-        process_set=process_sets.current(),
-        **attributes,
-    )
+    after = [*([] if order is None else [order.read_value()]), *previous]
+    addressed = {"tensor_name": name, "process_set": process_sets.current()}
+    emit = loader.xla_library().smddp_compiled_collective
+    results, token = emit(tensors=list(tensors), after=after, kind=kind, **addressed, **attributes)
     if order is not None:
         order.assign(tf.cast(token, order.dtype), read_value=False)
     if recorded and (floating := [result for result in results if result.dtype.is_floating]):

@@ -38,8 +38,7 @@ def look_into(dataset: tf.data.Dataset) -> Reading:
     common = len(os.path.commonprefix(names))  # noqa: RUF071 - names may be URLs
     digest = hashlib.sha256("\n".join(name[common:] for name in names).encode(errors="surrogateescape")).hexdigest()
     counts = [_count(source) for source, _ in sources]
-    counting = next((each for _, each in sources if each), "")
-    return Reading(counts, digest[:12], names, counting)
+    return Reading(counts, digest[:12], names, next((each for _, each in sources if each), ""))
 
 
 def is_ordered_at_random(dataset: tf.data.Dataset) -> bool:

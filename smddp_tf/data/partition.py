@@ -20,23 +20,11 @@ def total_length(count: int, size: int, even: str | None) -> int:
     return count // size * size if even == "drop" else count
 
 
-def part_length(count: int, rank: int, size: int, even: str | None) -> int:
-    """Returns the number of items of `rank`."""
-    return len(range(rank, total_length(count, size, even), size))
-
-
 def order_of_epoch(count: int, seed: int | None, epoch: int) -> np.ndarray:
     """The order of all items in an epoch: as they are without a seed, else a permutation that (seed, epoch) decide."""
     if seed is None:
         return np.arange(count)
     return np.random.default_rng([seed, epoch]).permutation(count)
-
-
-def dealt(order: np.ndarray, rank: int, size: int, even: str | None) -> np.ndarray:
-    """The items of `rank`, in order. To pad, the order is repeated as often as necessary."""
-    if len(order) == 0:
-        return order
-    return np.resize(order, total_length(len(order), size, even))[rank::size]
 
 
 @dataclass(frozen=True)
@@ -50,16 +38,19 @@ class Partition:
     seed: int | None = None
 
     def __len__(self) -> int:
-        return part_length(self.count, self.rank, self.size, self.even)
+        return len(range(self.rank, total_length(self.count, self.size, self.even), self.size))
 
     def indices(self, epoch: int = 0, again: int = 0) -> np.ndarray:
         """This rank's items in an epoch, in order: int64 array of shape (len(self),).
+
+        To pad, the order of all items is repeated as often as necessary.
 
         Args:
             again: number of passes of this rank in the epoch before this one. The first one has the order of all ranks'
                 permutation; others have the same items in other orders.
         """
-        items = dealt(order_of_epoch(self.count, self.seed, epoch), self.rank, self.size, self.even)
+        order = order_of_epoch(self.count, self.seed, epoch)
+        items = np.resize(order, total_length(self.count, self.size, self.even))[self.rank :: self.size]
         if self.seed is None or again == 0:
             return items
         return np.random.default_rng([self.seed, epoch, again, self.rank]).permutation(items)

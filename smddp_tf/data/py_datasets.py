@@ -81,12 +81,8 @@ class _OfSource(keras.utils.PyDataset):
     """Batches of a PyDataset of the user's, with its workers and queue."""
 
     def __init__(self, source: keras.utils.PyDataset, *part: Partition) -> None:
-        super().__init__(
-            *part,
-            workers=source.workers,
-            use_multiprocessing=source.use_multiprocessing,
-            max_queue_size=source.max_queue_size,
-        )
+        names = ("workers", "use_multiprocessing", "max_queue_size")
+        super().__init__(*part, **{name: getattr(source, name) for name in names})
         self._source = source
 
     def on_epoch_begin(self) -> None:

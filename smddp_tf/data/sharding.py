@@ -102,8 +102,7 @@ def shard(
             rank).
     """
     _check(even, shuffle, batch_size, by)
-    who = rank_and_size(rank, size)
-    how = _Request(who, even, shuffle, seed, batch_size, by)
+    how = _Request(rank_and_size(rank, size), even, shuffle, seed, batch_size, by)
     if _is_instance(dataset, "tensorflow", "data.Dataset"):
         return _shard_tf_dataset(dataset, how)
     if by == "file":

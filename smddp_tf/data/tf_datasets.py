@@ -97,13 +97,13 @@ class _Order:
 
     def of_all(self, dataset: tf.data.Dataset, epoch: tf.Tensor) -> tf.data.Dataset:
         """All elements in the order of an epoch, the same on all ranks."""
-        return _shuffled(dataset, self._buffer_size, self._seed + 1_000_003 * epoch)
+        return dataset.shuffle(self._buffer_size, seed=self._seed + 1_000_003 * epoch, reshuffle_each_iteration=False)
 
     def of_mine(self, part: tf.data.Dataset, epoch: tf.Tensor, again: tf.Tensor) -> tf.data.Dataset:
         """The elements of this rank: in the first pass of an epoch as they are, in others in orders of its own."""
         buffer_size = tf.where(again > 0, tf.constant(-(-self._buffer_size // self._size), tf.int64), 1)
         seed = self._seed + 1_000_003 * epoch + 7_919 * again + 104_729 * (self._rank + 1)
-        return _shuffled(part, buffer_size, seed)
+        return part.shuffle(buffer_size, seed=seed, reshuffle_each_iteration=False)
 
 
 def _shuffled_part(
@@ -123,10 +123,6 @@ def _shuffled_part(
         part = part.apply(tf.data.experimental.assert_cardinality(cardinality))
     setattr(part, PASSES, order)
     return part
-
-
-def _shuffled(dataset: tf.data.Dataset, buffer_size: tf.Tensor | int, seed: tf.Tensor) -> tf.data.Dataset:
-    return dataset.shuffle(buffer_size, seed=seed, reshuffle_each_iteration=False)
 
 
 def _part_by_groups(dataset: tf.data.Dataset, rank: int, size: int, even: str) -> tf.data.Dataset:

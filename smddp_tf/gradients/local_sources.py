@@ -59,11 +59,7 @@ class LocalSources:
         """The indices of the `sources` that are local."""
         local = {id(identity(source)) for source in self._registered.values()}
         local.update(id(identity(weight)) for layer in self._layers for weight in layer.trainable_weights)
-        return {
-            index
-            for index, source in enumerate(sources)
-            if id(identity(source)) in local or layout_of(source) is not None
-        }
+        return {index for index, source in enumerate(sources) if id(identity(source)) in local or layout_of(source)}
 
     def kept(self, variables: Sequence[Any]) -> KeptGradients:
         """Returns which gradients of a Keras optimizer's `variables` stay on this rank, and why."""
@@ -120,10 +116,8 @@ def layers_in(local_layers: Any) -> list[Any]:
     """
     if local_layers is None:
         return []
-    layers = [local_layers] if _is_layer(local_layers) else local_layers
-    if not isinstance(layers, Iterable) or isinstance(layers, (str, bytes)):
-        layers = [layers]
-    layers = list(layers)
+    is_one = _is_layer(local_layers) or isinstance(local_layers, (str, bytes)) or not isinstance(local_layers, Iterable)
+    layers = [local_layers] if is_one else list(local_layers)
     for layer in layers:
         if not _is_layer(layer):
             raise ValueError(

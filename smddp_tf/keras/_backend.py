@@ -27,12 +27,6 @@ def _is_legacy() -> bool:
         ) from None
 
 
-def _keras_to_use() -> Any:
-    if not LEGACY:
-        _refuse_other_backend()
-    return importlib.import_module("tf_keras" if LEGACY else "keras")
-
-
 def _refuse_other_backend() -> None:
     module = importlib.import_module("keras")
     if hasattr(module, "config") and module.config.backend() != "tensorflow":
@@ -46,8 +40,11 @@ def _refuse_other_backend() -> None:
 LEGACY = _is_legacy()
 if TYPE_CHECKING:
     import keras as keras  # in annotations, for the class of that name in the Keras that is used
+elif LEGACY:
+    keras = importlib.import_module("tf_keras")
 else:
-    keras = _keras_to_use()
+    _refuse_other_backend()
+    keras = importlib.import_module("keras")
 
 
 def needs_keras_3(what: str) -> None:

@@ -7,7 +7,6 @@ computes from all data. Losses of global batches are combined before, by `global
 from __future__ import annotations
 
 import itertools
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,9 +16,10 @@ import tensorflow as tf
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank
 from smddp_tf.collectives import ops
-from smddp_tf.collectives.rank_facts import numbers_of_ranks, objects_of_ranks
+from smddp_tf.collectives.rank_facts import objects_of_ranks
 from smddp_tf.collectives.reduce_op import Sum
 from smddp_tf.keras._backend import keras
+from smddp_tf.keras.patch_table import is_of_keras
 from smddp_tf.keras.roles.step_hooks import hooks_of
 
 VALIDATION = "val_"  # prefix of the entries of the validation
@@ -57,7 +57,7 @@ def means_by_samples(
     counts = [samples[VALIDATION if key.startswith(VALIDATION) and VALIDATION in samples else ""] for key in entries]
     # The values of a rank without samples may be NaN.
     weighted = [array * count if count else np.zeros_like(array) for array, count in zip(entries.values(), counts)]
-    *totals, sums = reduce_packed([*weighted, np.array(counts)], Sum, name)
+    *totals, sums = reduce_packed([*weighted, np.array(counts)], name)
     return {key: number_or_array(total / max(count, 1.0)) for key, total, count in zip(entries, totals, sums)}
 
 
@@ -105,17 +105,14 @@ def check_same_on_all_ranks(values: Mapping[str, np.ndarray], needed_by: str) ->
         ValueError: a name or a shape differs between ranks.
     """
     names = [f"{key}{list(value.shape)}" if value.ndim else key for key, value in values.items()]
-    checksum = zlib.crc32("\n".join(names).encode())
-    checksums = numbers_of_ranks([checksum], f"{needed_by} (which metrics)")
-    if (checksums == checksums[0]).all():
-        return
-    names_of_rank = objects_of_ranks(names, f"{needed_by} (metrics that differ)")
-    other = next(i for i, theirs in enumerate(names_of_rank) if theirs != names_of_rank[0])
-    raise ValueError(
-        f"{needed_by} needs the same metrics on all ranks. "
-        f"Received: {names_of_rank[0]} on rank 0 and {names_of_rank[other]} on rank {other} (this is rank {rank()}). "
-        "Compile the same metrics everywhere, and validate on all ranks or on none."
-    )
+    of_ranks = objects_of_ranks(names, f"{needed_by} (which metrics)")
+    for other, theirs in enumerate(of_ranks):
+        if theirs != of_ranks[0]:
+            raise ValueError(
+                f"{needed_by} needs the same metrics on all ranks. "
+                f"Received: {of_ranks[0]} on rank 0 and {theirs} on rank {other} (this is rank {rank()}). "
+                "Compile the same metrics everywhere, and validate on all ranks or on none."
+            )
 
 
 # --- states of metrics
@@ -133,11 +130,8 @@ def leaves(metrics: Iterable[Any]) -> list[Any]:
 
 def exact_metrics(model: keras.Model) -> list[Any]:
     """Returns the metrics with states that can be merged: sums, and those with Keras 2's `merge_state(metrics)`."""
-    return [
-        metric
-        for metric in leaves(model.metrics)
-        if _is_additive(metric) or callable(getattr(metric, "merge_state", None))
-    ]
+    metrics = leaves(model.metrics)
+    return [each for each in metrics if _is_additive(each) or callable(getattr(each, "merge_state", None))]
 
 
 def states_of(metrics: Iterable[Any]) -> list[np.ndarray]:
@@ -158,7 +152,7 @@ def take_over_ranks(metrics: Sequence[Any], states: Sequence[np.ndarray], name: 
     additive = [pair for pair in pairs if _is_additive(pair[0])]
     merged = [pair for pair in pairs if not _is_additive(pair[0])]
     if additive:
-        sums = reduce_packed([state for _, own in additive for state in own], Sum, name)
+        sums = reduce_packed([state for _, own in additive for state in own], name)
         restore([metric for metric, _ in additive], sums)
     if merged:
         of_ranks = objects_of_ranks([own for _, own in merged], f"{name}, merge_state")
@@ -179,10 +173,7 @@ def _is_additive(metric: keras.metrics.Metric) -> bool:
     declared = getattr(metric, "additive_state", None)
     if declared is not None:
         return bool(declared)
-    return any(
-        issubclass(each, base) and each is not base and each.__module__.split(".")[0] == "keras"
-        for each in type(metric).__mro__
-    )
+    return any(issubclass(each, base) and each is not base and is_of_keras(each) for each in type(metric).__mro__)
 
 
 def results_of_exact(model: keras.Model) -> dict[str, Any]:
@@ -205,16 +196,15 @@ def restore(metrics: Iterable[Any], states: Sequence[np.ndarray]) -> None:
 # --- arrays of several shapes, sent as one tensor
 
 
-def reduce_packed(arrays: Sequence[np.ndarray], op: int, name: str) -> list[np.ndarray]:
-    """Reduces arrays over all ranks, in float64.
+def reduce_packed(arrays: Sequence[np.ndarray], name: str) -> list[np.ndarray]:
+    """Sums arrays over all ranks, in float64.
 
     Args:
         arrays: shapes and their order are equal on all ranks.
-        op: one of `reduce_op`.
         name: of the reduction.
     """
     flat = np.concatenate([np.ravel(array).astype(np.float64) for array in arrays])
-    reduced = ops.allreduce(tf.constant(flat), op=op, name=of_thread(name)).numpy()
+    reduced = ops.allreduce(tf.constant(flat), op=Sum, name=of_thread(name)).numpy()
     pieces = np.split(reduced, np.cumsum([np.size(array) for array in arrays])[:-1])
     return [piece.reshape(np.shape(array)) for piece, array in zip(pieces, arrays)]
 

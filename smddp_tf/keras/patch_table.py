@@ -31,9 +31,9 @@ def definer(owner: type, attribute: str) -> type:
     return next(base for base in owner.__mro__ if attribute in vars(base))
 
 
-def _trainer() -> Any:
+def _trainers() -> list[type]:
     """The class of the backend below `Model`; `Model` itself may have what other libraries have put there."""
-    return next(base for base in _keras().Model.__mro__[1:] if "make_train_function" in vars(base))
+    return [next(base for base in _keras().Model.__mro__[1:] if "make_train_function" in vars(base))]
 
 
 def _optimizers() -> Iterator[type]:
@@ -99,7 +99,7 @@ FIT = Patch(
     "the ranks must agree on the number of steps, and stop together",
     "ranks with different numbers of batches would wait for each other for ever",
     True,
-    lambda: [_trainer()],
+    _trainers,
     ("self", "x", "epochs", "callbacks", "initial_epoch", "steps_per_epoch"),
 )
 EPOCH_ITERATOR = Patch(
@@ -107,26 +107,22 @@ EPOCH_ITERATOR = Patch(
     "`fit` must see the training data before their first batch",
     "ranks with different numbers of batches would wait for each other for ever",
     True,
-    lambda: [sys.modules[_trainer().__module__].TFEpochIterator],
+    lambda: [sys.modules[trainer.__module__].TFEpochIterator for trainer in _trainers()],
     sets=("_distributed_dataset",),
 )
-SCALED_APPLY = Patch(
-    "keras.optimizers.LossScaleOptimizer.apply",
-    "Keras puts a LossScaleOptimizer around a wrapped optimizer, and asks whether local gradients are finite",
-    _HANGS,
-    True,
-    parameters=("self", "grads", "trainable_variables"),
-)
-SCALED_CHECK = Patch(
-    "keras.optimizers.LossScaleOptimizer.check_finite",
-    "a subclass with an `apply` of its own asks before anything is reduced",
-    _HANGS,
-    True,
-    parameters=("self", "grads"),
-)
-SCALED_PICKLE = Patch("keras.optimizers.LossScaleOptimizer.__reduce__", _PICKLES, _LOST, False)
-SCALED_COPY = Patch("keras.optimizers.LossScaleOptimizer.__copy__", _PICKLES, _LOST, False, kind="new")
-SCALED_DEEPCOPY = Patch("keras.optimizers.LossScaleOptimizer.__deepcopy__", _PICKLES, _LOST, False, kind="new")
+_SCALE = "keras.optimizers.LossScaleOptimizer"
+
+
+def _scaled(method: str, reason: str, *parameters: str) -> Patch:
+    return Patch(f"{_SCALE}.{method}", reason, _HANGS, True, parameters=("self", "grads", *parameters))
+
+
+_AROUND = "Keras puts a LossScaleOptimizer around a wrapped optimizer, and asks whether local gradients are finite"
+SCALED_APPLY = _scaled("apply", _AROUND, "trainable_variables")
+SCALED_CHECK = _scaled("check_finite", "a subclass with an `apply` of its own asks before anything is reduced")
+SCALED_PICKLE = Patch(f"{_SCALE}.__reduce__", _PICKLES, _LOST, False)
+SCALED_COPY = Patch(f"{_SCALE}.__copy__", _PICKLES, _LOST, False, kind="new")
+SCALED_DEEPCOPY = Patch(f"{_SCALE}.__deepcopy__", _PICKLES, _LOST, False, kind="new")
 FROM_CONFIG = Patch(
     "keras.optimizers.Optimizer.from_config",
     "Keras makes the plain class from the configuration of a wrapped optimizer",
@@ -172,56 +168,38 @@ COMPILE = _older(
     owners=lambda: [definer(_keras().Model, "compile")],
 )
 _DISTRIBUTION = "`import smddp_tf.keras.distribution` makes keras.distribution work on the TensorFlow backend"
-BACKEND_FUNCTIONS = Patch(
+
+
+def _distribution(name: str, without: str, *parameters: str, also: str = "", **more: Any) -> Patch:
+    return Patch(name, f"{_DISTRIBUTION}{also}", without, True, parameters=parameters, **more)
+
+
+BACKEND_FUNCTIONS = _distribution(
     "keras.src.distribution.distribution_lib.distribution_lib",
-    _DISTRIBUTION,
     "keras.distribution knows nothing of the ranks",
-    True,
     kind="module",
 )
-
-
-def _global_state(function: str, parameters: tuple[str, ...]) -> Patch:
-    return Patch(
-        f"keras.src.backend.common.global_state.{function}",
-        f"{_DISTRIBUTION}, also after `clear_session`, which drops it together with Keras's global state",
-        "each rank trains alone after `keras.utils.clear_session()`",
-        True,
-        parameters=parameters,
-    )
-
-
-GET_GLOBAL = _global_state("get_global_attribute", ("name",))
-SET_GLOBAL = _global_state("set_global_attribute", ("name", "value"))
+_GLOBAL = "keras.src.backend.common.global_state"
+_DROPPED = ", also after `clear_session`, which drops it together with Keras's global state"
+_CLEARED = "each rank trains alone after `keras.utils.clear_session()`"
+GET_GLOBAL = _distribution(f"{_GLOBAL}.get_global_attribute", _CLEARED, "name", also=_DROPPED)
+SET_GLOBAL = _distribution(f"{_GLOBAL}.set_global_attribute", _CLEARED, "name", "value", also=_DROPPED)
 MODEL_PARALLEL = Patch(
     "keras.distribution.ModelParallel.__init__",
     f"{_DISTRIBUTION}, with data parallelism only",
     "a model is trained as if there were no ModelParallel",
     False,
 )
-EVALUATE = Patch(
-    "keras.Model.evaluate",
-    _DISTRIBUTION,
-    "`evaluate` shows the metrics of each rank's part of the data",
-    True,
-    lambda: [_trainer()],
-    ("self", "x", "y", "verbose", "callbacks", "return_dict"),
+_PARTS = "`evaluate` shows the metrics of each rank's part of the data"
+EVALUATE = _distribution(
+    "keras.Model.evaluate", _PARTS, "self", "x", "y", "verbose", "callbacks", "return_dict", owners=_trainers
 )
-PREDICT = Patch(
-    "keras.Model.predict",
-    _DISTRIBUTION,
-    "`predict` returns each rank's part",
-    True,
-    lambda: [_trainer()],
-    ("self", "x", "batch_size", "verbose"),
+PREDICT = _distribution(
+    "keras.Model.predict", "`predict` returns each rank's part", "self", "x", "batch_size", "verbose", owners=_trainers
 )
-APPLY = Patch(
-    "keras.optimizers.Optimizer.apply",
-    f"{_DISTRIBUTION}, where optimizers reduce without being wrapped",
-    "`train_on_batch` and loops of your own do not reduce",
-    True,
-    parameters=("self", "grads", "trainable_variables"),
-)
+_UNWRAPPED = ", where optimizers reduce without being wrapped"
+_OWN_LOOPS = "`train_on_batch` and loops of your own do not reduce"
+APPLY = _distribution(f"{_OF_OPTIMIZER}.apply", _OWN_LOOPS, "self", "grads", "trainable_variables", also=_UNWRAPPED)
 
 
 def _of_losses(name: str, *parameters: str, owners: Callable[[], list[type]] | None = None) -> Patch:
@@ -232,7 +210,7 @@ def _of_losses(name: str, *parameters: str, owners: Callable[[], list[type]] | N
 REDUCED_LOSS = _of_losses("src.losses.loss.reduce_weighted_values", "values", "sample_weight", "mask")
 COMPILED_LOSS = _of_losses("src.trainers.compile_utils.CompileLoss.call", "self")
 MEAN = _of_losses("metrics.Mean.update_state", "self", "values", "sample_weight")
-TRAIN_ON_BATCH = _of_losses("Model.train_on_batch", "self", owners=lambda: [_trainer()])
+TRAIN_ON_BATCH = _of_losses("Model.train_on_batch", "self", owners=_trainers)
 _SHARDED = "sharded variables (DistributedEmbedding, partition_state) are saved in full, by all ranks together"
 _ONE_PART = "a saved model holds rank 0's part of them only"
 
@@ -241,20 +219,15 @@ def _base_optimizer() -> list[type]:
     return [definer(_keras().optimizers.Optimizer, "save_own_variables")]
 
 
-def _sharded_variables(name: str, parameter: str, owners: Callable[[], list[type]] | None = None) -> Patch:
-    return Patch(name, _SHARDED, _ONE_PART, True, owners, ("self", parameter))
+def _sharded_variables(name: str, parameter: str, owners: Callable[[], list[Any]] | None = None, **more: Any) -> Patch:
+    return Patch(name, _SHARDED, _ONE_PART, True, owners, ("self", parameter), **more)
 
 
 SAVE = _sharded_variables("keras.Model.save", "filepath")
 SAVE_WEIGHTS = _sharded_variables("keras.Model.save_weights", "filepath")
 EXPORT = _sharded_variables("keras.Model.export", "filepath")
-SAVE_MODEL = Patch(
-    "keras.saving.save_model",
-    _SHARDED,
-    _ONE_PART,
-    True,
-    lambda: [_keras().saving, _keras().models],
-    kind="module",
+SAVE_MODEL = _sharded_variables(
+    "keras.saving.save_model", "filepath", lambda: [_keras().saving, _keras().models], kind="module"
 )
 SWAP_EMA = Patch(
     "keras.callbacks.SwapEMAWeights.set_model",

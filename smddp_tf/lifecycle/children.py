@@ -55,10 +55,9 @@ def _was_started_by_rank(environment: MutableMapping[str, str]) -> bool:
         prefix = f"{start.host}:{start.port}:{start.rank}:"
     else:
         return False
-    process = environment.setdefault(PROCESS, f"{prefix}{os.getpid()}")
-    if not process.startswith(prefix):  # a launcher that a rank has started
-        process = environment[PROCESS] = f"{prefix}{os.getpid()}"
-    return process != f"{prefix}{os.getpid()}"
+    if not environment.get(PROCESS, "").startswith(prefix):  # the first, or a launcher that a rank has started
+        environment[PROCESS] = f"{prefix}{os.getpid()}"
+    return environment[PROCESS] != f"{prefix}{os.getpid()}"
 
 
 def _is_worker() -> bool:

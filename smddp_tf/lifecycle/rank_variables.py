@@ -42,11 +42,9 @@ def variables_of(placement: Placement) -> dict[str, str]:
 def without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment without the variables of a rank, for a job that is started from inside another."""
     of_outer_job = (*_COMMON, *RENDEZVOUS) if "HOROVOD_RANK" in environment else ()
-    return {
-        name: value
-        for name, value in environment.items()
-        if name not in (*_OF_RANKS_EXACT, *OF_HOROVOD, *of_outer_job) and not name.startswith(_OF_RANKS)
-    }
+    left_out = {*_OF_RANKS_EXACT, *OF_HOROVOD, *of_outer_job}
+    kept = [name for name in environment if name not in left_out and not name.startswith(_OF_RANKS)]
+    return {name: environment[name] for name in kept}
 
 
 def variables_of_numbers(*numbers: int | None) -> dict[str, str]:

@@ -98,9 +98,8 @@ def _chain(error: BaseException | None) -> list[BaseException]:
 
 def in_one_line(kind: type[BaseException], error: BaseException) -> str:
     """The message of the exception, without the graph locations that TensorFlow puts first."""
-    text = " ".join(_without_frames(str(error))) or " ".join(str(error).split())
-    text = without_reason(text)
-    text = f"{kind.__name__}: {text}".rstrip(": .")
+    text = " ".join(_without_frames(str(error)) or str(error).split())
+    text = f"{kind.__name__}: {without_reason(text)}".rstrip(": .")
     if len(text) <= _MAX_CHARACTERS:
         return text
     half = _MAX_CHARACTERS // 2

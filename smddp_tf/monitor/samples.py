@@ -41,8 +41,7 @@ class ProcessSampler:
             }  # fmt: skip
 
     def _look_at_children(self) -> None:
-        found = self._process.children(recursive=True)
-        self._children = {child: self._children.get(child, child) for child in found}
+        self._children = {child: self._children.get(child, child) for child in self._process.children(recursive=True)}
         self._children_cpu = 0.0
         for child in self._children.values():
             with contextlib.suppress(psutil.Error):  # it has ended

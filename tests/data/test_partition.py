@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smddp_tf.data.partition import EVEN, Partition, order_of_epoch, part_length, total_length
+from smddp_tf.data.partition import EVEN, Partition, order_of_epoch, total_length
 from smddp_tf.data.sharding import shard
 
 COUNTS = st.integers(0, 60)
@@ -30,7 +30,6 @@ def dealt_back(of_ranks: list[np.ndarray]) -> list[int]:
 def test_lengths(count, size, even, seed, epoch):
     of_ranks = parts(count, size, even, seed, epoch)
     lengths = [len(part) for part in of_ranks]
-    assert lengths == [part_length(count, rank, size, even) for rank in range(size)]
     assert lengths == [len(Partition(count, rank, size, even, seed)) for rank in range(size)]
     assert sum(lengths) == total_length(count, size, even)
     assert max(lengths) - min(lengths) <= (1 if even is None else 0)

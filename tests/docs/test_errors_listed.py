@@ -26,7 +26,6 @@ NOTHING_RUNS = (
 INTERNAL = (
     " Given up after SMDDP_STALL_ERROR_SECONDS.",  # after "... has waited for ... s"
     ". Every rank must make the same call with the same arguments.",  # "Mismatched ", whatever
-    "smddp_tf._core",  # what Python would say
     "The session has ended.",
     "it has ended its connection",  # of a rank that has left in order, which is no error
 )

@@ -43,7 +43,6 @@ class InprocTransport : public Transport {
  public:
   InprocTransport(InprocHub& hub, int rank) : hub_(hub), rank_(rank) {}
 
-  std::string name() const override { return "inproc"; }
   Result<Ticket> Send(int peer, Tag tag, BufferView bytes) override;
   Result<Ticket> Recv(int peer, Tag tag, BufferView bytes) override;
   Result<bool> Test(Ticket ticket) override;

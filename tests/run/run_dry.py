@@ -48,8 +48,8 @@ class DryRun:
             patch.setattr(launch, "local_interfaces", lambda: [LO, DOCKER, ETH0])
             patch.setattr(launch, "resolve", lambda names: [ADDRESSES[name] for name in names if name in ADDRESSES])
             patch.setattr("smddp_tf.run.launch.settings.is_this_host", lambda name: name in ("h1", "localhost"))
-            for module in ("mpirun_command", "direct_command"):
-                patch.setattr(f"smddp_tf.run.launch.{module}.is_this_host", lambda name: name in ("h1", "localhost"))
+            module = "smddp_tf.run.launch.direct_command"
+            patch.setattr(f"{module}.is_this_host", lambda name: name in ("h1", "localhost"))
             patch.setattr(os, "geteuid", lambda: 1000)
             patch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
             with pytest.raises(SystemExit) as ended:

@@ -82,7 +82,7 @@ TEST_CASE("topology: nodes divide the world") {
       for (const int member : node) {
         everybody.push_back(member);
         CHECK(hosts[member] == hosts[node[0]]);
-        CHECK(topology.host_of(member) == hosts[member]);
+        CHECK(topology.host_name(member) == hosts[member]);
         CHECK(topology.node_of(member) == static_cast<int>(firsts.size()) - 1);
       }
     }

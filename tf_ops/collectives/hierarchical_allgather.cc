@@ -145,9 +145,7 @@ class Collect : public Task {
  private:
   std::string Member() const { return std::to_string(call_->fabric.topology.node().world_rank(member_)); }
   Status WrongLength(int64_t bytes) const {
-    return Status(Reason::kInternal, "Rank " + Member() + " published " + std::to_string(bytes) + " bytes instead of " +
-                                         std::to_string(parts_.front().size()) +
-                                         ". Do all ranks run the same version of smddp_tf?");
+    return OtherVersion("Rank ", Member(), " published ", bytes, " bytes instead of ", parts_.front().size());
   }
 
   const CallPtr call_;

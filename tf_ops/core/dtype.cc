@@ -35,7 +35,7 @@ Result<DType> DTypeFromName(const std::string& name) {
     if (name == kRows[i].name) return static_cast<DType>(i);
     known += std::string(i == 0 ? "" : ", ") + kRows[i].name;
   }
-  return Status(Reason::kBadArgument, "Expected a dtype of: " + known + ". Received: " + name + ".");
+  return Status(Reason::kBadArgument, "Expected a dtype of: ", known, ". Received: ", name, ".");
 }
 
 const char* NameOf(ReduceOp op) {

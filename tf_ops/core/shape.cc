@@ -1,5 +1,7 @@
 #include "core/shape.h"
 
+#include "core/text.h"
+
 namespace smddp {
 
 int64_t ElementCount(const std::vector<int64_t>& shape) {
@@ -17,10 +19,6 @@ bool IsPossible(const std::vector<int64_t>& shape) {
   return true;
 }
 
-std::string ShapeText(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return text + "]";
-}
+std::string ShapeText(const std::vector<int64_t>& shape) { return "[" + Listed(shape) + "]"; }
 
 }  // namespace smddp

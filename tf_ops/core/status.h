@@ -9,6 +9,8 @@
 #include <utility>
 #include <variant>
 
+#include "core/text.h"
+
 namespace smddp {
 
 // Why something failed. Code decides by the reason; texts are for users only.
@@ -38,7 +40,9 @@ const char* NameOf(Reason reason);
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Reason reason, std::string message) : reason_(reason), message_(std::move(message)) {}
+  // `begin` and `rest`: the parts of its message (core/text.h).
+  template <class Begin, class... Rest>
+  Status(Reason reason, const Begin& begin, const Rest&... rest) : reason_(reason), message_(Concat(begin, rest...)) {}
 
   static Status Ok() { return Status(); }
 
@@ -51,6 +55,12 @@ class [[nodiscard]] Status {
   Reason reason_ = Reason::kOk;
   std::string message_;
 };
+
+// The error when another rank sent what an engine of this version does not send.
+template <class... Parts>
+Status OtherVersion(const Parts&... what) {
+  return Status(Reason::kInternal, what..., ". Do all ranks run the same version of smddp_tf?");
+}
 
 // Either a value or the Status that explains why there is none.
 template <class T>

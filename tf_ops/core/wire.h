@@ -41,11 +41,6 @@
 
 namespace smddp {
 
-// The error when another rank sent what an engine of this version does not send.
-inline Status OtherVersion(const std::string& what) {
-  return Status(Reason::kInternal, what + ". Do all ranks run the same version of smddp_tf?");
-}
-
 class WireWriter {
  public:
   template <class T>

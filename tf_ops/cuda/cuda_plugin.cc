@@ -12,9 +12,7 @@ namespace smddp {
 namespace {
 
 // "8.6" of 86.
-std::string CapabilityText(int capability) {
-  return std::to_string(capability / 10) + "." + std::to_string(capability % 10);
-}
+std::string CapabilityText(int capability) { return Concat(capability / 10, ".", capability % 10); }
 
 // The kernels for the GPU of that index. kBadState: there are none for its compute capability.
 Result<const KernelImage*> KernelsFor(const Driver& driver, int index) {
@@ -26,9 +24,9 @@ Result<const KernelImage*> KernelsFor(const Driver& driver, int index) {
   if (const KernelImage* const image = KernelImageFor(major * 10 + minor)) return image;
   char name[256] = "";
   SMDDP_CUDA(driver, cuDeviceGetName, name, sizeof(name), device);
-  return Status(Reason::kBadState, "GPU " + std::to_string(index) + " (" + name + ") has compute capability " +
-                                       CapabilityText(major * 10 + minor) + "; this build of smddp_tf needs " +
-                                       CapabilityText(OldestKernelImage()) + " or newer (docs/gpu.md).");
+  return Status(Reason::kBadState, "GPU ", index, " (", name, ") has compute capability ",
+                CapabilityText(major * 10 + minor), "; this build of smddp_tf needs ",
+                CapabilityText(OldestKernelImage()), " or newer (docs/gpu.md).");
 }
 
 // The GPUs that are visible to CUDA.
@@ -37,9 +35,7 @@ class CudaPlugin : public DevicePlugin {
   // `nccl`: as MakeDevicePlugin.
   explicit CudaPlugin(std::string nccl) : nccl_(std::move(nccl)) {}
 
-  std::string platform() const override {
-    return "CUDA " + std::to_string(CUDA_VERSION / 1000) + "." + std::to_string(CUDA_VERSION % 1000 / 10);
-  }
+  std::string platform() const override { return Concat("CUDA ", CUDA_VERSION / 1000, ".", CUDA_VERSION % 1000 / 10); }
 
   Result<int> Count() override {
     SMDDP_ASSIGN_OR_RETURN(const Driver* driver, TheDriver());

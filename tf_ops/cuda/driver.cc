@@ -72,9 +72,8 @@ Status Start(const Driver& driver) {
   SMDDP_CUDA(driver, cuDriverGetVersion, &found);
   constexpr int needed = CUDA_VERSION / 1000 * 1000;  // machine code runs on all drivers of its major version
   if (found < needed) {
-    return Status(Reason::kBadState, "The GPU part of smddp_tf needs driver >= " + DriverText(needed) + ", found " +
-                                         DriverText(found) +
-                                         ". Update the driver, or build smddp_tf with an older CUDA (docs/gpu.md).");
+    return Status(Reason::kBadState, "The GPU part of smddp_tf needs driver >= ", DriverText(needed), ", found ",
+                  DriverText(found), ". Update the driver, or build smddp_tf with an older CUDA (docs/gpu.md).");
   }
   SMDDP_CUDA(driver, cuInit, 0);
   return Status::Ok();
@@ -83,9 +82,8 @@ Status Start(const Driver& driver) {
 Result<const Driver*> Load() {
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    return Status(Reason::kBadState, "This machine has no NVIDIA driver: libcuda.so.1 cannot be loaded (" +
-                                         std::string(dlerror()) +
-                                         "). In a container: start it with its GPUs (docker run --gpus all).");
+    return Status(Reason::kBadState, "This machine has no NVIDIA driver: libcuda.so.1 cannot be loaded (", dlerror(),
+                  "). In a container: start it with its GPUs (docker run --gpus all).");
   }
   static Driver driver;
   SMDDP_RETURN_IF_ERROR(Find(library, &driver));
@@ -107,7 +105,7 @@ Status CudaStatus(const Driver& driver, CUresult result, const char* call) {
   const char *name = nullptr, *message = nullptr;
   if (driver.cuGetErrorName(result, &name) != CUDA_SUCCESS) name = "an unknown error";
   if (driver.cuGetErrorString(result, &message) != CUDA_SUCCESS) message = "error";
-  return Status(reason, std::string("CUDA failed in ") + call + ": " + message + " (" + name + ")." + HintFor(result));
+  return Status(reason, "CUDA failed in ", call, ": ", message, " (", name, ").", HintFor(result));
 }
 
 }  // namespace smddp

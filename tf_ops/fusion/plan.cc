@@ -42,8 +42,8 @@ Result<WireDType> WireDTypeFromName(const std::string& name) {
   SMDDP_ASSIGN_OR_RETURN(const DType dtype, DTypeFromName(name));
   if (IsFloating(dtype) || dtype == DType::kInt8) return WireDType(dtype);
   return Status(Reason::kBadArgument,
-                "A wire dtype must be auto, int8, float16, bfloat16, float32 or float64, or \"\" for none. Received: " +
-                    name + ".");
+                "A wire dtype must be auto, int8, float16, bfloat16, float32 or float64, or \"\" for none. Received: ",
+                name, ".");
 }
 
 const char* NameOf(const WireDType& wire) { return wire == kWireByLink ? "auto" : wire ? NameOf(*wire) : "as given"; }
@@ -91,10 +91,7 @@ std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits
     int& at = open[static_cast<int>(tensor.dtype) + (quantised ? kDTypeCount : 0)];
     if (at < 0 || buckets[at].wire_bytes() + WireBytes(tensor, spec.wire_dtype) > limits.bucket_bytes) {
       at = static_cast<int>(buckets.size());
-      buckets.emplace_back();
-      buckets.back().dtype = tensor.dtype;
-      buckets.back().wire_dtype = Narrowed(tensor.dtype, spec.wire_dtype);
-      buckets.back().quantised = quantised;
+      buckets.push_back({tensor.dtype, Narrowed(tensor.dtype, spec.wire_dtype), quantised, /*elements=*/0, {}});
     }
     Bucket& bucket = buckets[at];
     bucket.slots.push_back({index, bucket.elements, tensor.elements()});
@@ -148,9 +145,7 @@ std::string PlanDigest(const PlanSpec& spec) {
   return text;
 }
 
-std::string KeyAt(const PlanSpec& spec, int site) {
-  return site == 0 ? spec.key : spec.key + "@" + std::to_string(site + 1);
-}
+std::string KeyAt(const PlanSpec& spec, int site) { return site == 0 ? spec.key : Concat(spec.key, "@", site + 1); }
 
 std::string PlanName(const PlanSpec& spec, int site) {
   return "plan '" + KeyAt(spec, site) + "' (" + PlanDigest(spec) + ")";

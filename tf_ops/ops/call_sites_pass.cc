@@ -173,9 +173,8 @@ absl::Status CheckCalls(const Graph& graph, const Groups& groups, Library* libra
       if (groups.count(matched) == 0 && called.insert(matched).second) continue;
       return absl::InvalidArgumentError(
           "The function that '" + node->name() +
-          "' calls holds collectives of smddp_tf, is used in several places of one graph, "
-          "and is not inlined, so the ranks cannot tell its uses apart. Remove `_noinline` "
-          "from its tf.function.");
+          "' calls holds collectives of smddp_tf, is used in several places of one graph, and is not inlined, so the "
+          "ranks cannot tell its uses apart. Remove `_noinline` from its tf.function.");
     }
   }
   return absl::OkStatus();

@@ -101,9 +101,7 @@ uint64_t RunOf(tensorflow::OpKernelContext* context) {
   return (run | 2) & ~uint64_t{1};
 }
 
-std::string NameAt(const std::string& name, int site) {
-  return site == 0 ? name : name + "@" + std::to_string(site + 1);
-}
+std::string NameAt(const std::string& name, int site) { return site == 0 ? name : Concat(name, "@", site + 1); }
 
 Arithmetic ReadArithmetic(tensorflow::OpKernelConstruction* construction) {
   Arithmetic attributes;

@@ -23,7 +23,7 @@ uint64_t NextRun() {
 void ReduceGradients(Session& session, const CompiledCall& call, const std::vector<TensorRef>& tensors,
                      DoneCallback done) {
   if (tensors.size() != call.indices.size()) {
-    return done(Status(Reason::kInternal, "Expected one index for each gradient of '" + call.name + "'."));
+    return done(Status(Reason::kInternal, "Expected one index for each gradient of '", call.name, "'."));
   }
   const auto run = std::make_shared<GradientRun>(session, call, /*early=*/true);
   for (size_t i = 0; i < tensors.size(); ++i) run->Start(i, tensors[i]);
@@ -33,15 +33,13 @@ void ReduceGradients(Session& session, const CompiledCall& call, const std::vect
 Status CheckEqualRows(const Topology& topology, const std::string& name, const std::vector<int64_t>& dim0_of_rank) {
   for (size_t rank = 1; rank < dim0_of_rank.size(); ++rank) {
     if (dim0_of_rank[rank] == dim0_of_rank[0]) continue;
-    return Status(
-        Reason::kBadArgument,
-        "hvd.allgather in a function compiled by XLA needs the same shape on all ranks, because XLA must know "
-        "the shape of the result beforehand. Received for '" +
-            name + "': " + std::to_string(dim0_of_rank[0]) + " rows on rank " +
-            std::to_string(topology.global_rank(0)) + " and " + std::to_string(dim0_of_rank[rank]) + " rows on rank " +
-            std::to_string(topology.global_rank(static_cast<int>(rank))) +
-            ". Call it outside of the compiled function, or pad to a common length; for rows of "
-            "tf.IndexedSlices use sparse_as_dense=True.");
+    return Status(Reason::kBadArgument,
+                  "hvd.allgather in a function compiled by XLA needs the same shape on all ranks, because XLA must "
+                  "know the shape of the result beforehand. Received for '",
+                  name, "': ", dim0_of_rank[0], " rows on rank ", topology.global_rank(0), " and ", dim0_of_rank[rank],
+                  " rows on rank ", topology.global_rank(static_cast<int>(rank)),
+                  ". Call it outside of the compiled function, or pad to a common length; for rows of tf.IndexedSlices "
+                  "use sparse_as_dense=True.");
   }
   return Status::Ok();
 }
@@ -78,12 +76,10 @@ Status CheckRanks(const Topology& topology, const CompiledCall& call) {
   const auto words = [&call](int size, int rank) {
     return std::to_string(size) + " ranks" + (call.rank < 0 ? "" : ", as rank " + std::to_string(rank));
   };
-  return Status(
-      Reason::kBadState,
-      "The shapes of '" + call.name + "' were compiled by XLA for " + words(call.size, call.rank) +
-          ". Received: a call with " + words(topology.size(), topology.rank()) +
-          ". After a change of the number of ranks re-create the tf.function (or compile the model again), or call "
-          "hvd.allgather and hvd.reducescatter outside of it.");
+  return Status(Reason::kBadState, "The shapes of '", call.name, "' were compiled by XLA for ",
+                words(call.size, call.rank), ". Received: a call with ", words(topology.size(), topology.rank()),
+                ". After a change of the number of ranks re-create the tf.function (or compile the model again), or "
+                "call hvd.allgather and hvd.reducescatter outside of it.");
 }
 
 }  // namespace
@@ -106,9 +102,9 @@ bool GradientRun::Finish(const std::vector<TensorRef>& gradients, DoneCallback d
   if (!early_) {
     for (const auto& [place, address] : started_) Reduce(place, gradients[place]);
   }
-  End(stayed || !early_ ? Status::Ok()
-                        : Status(Reason::kInternal,
-                                 "XLA has moved gradients of '" + call_.name + "' while they were being reduced."));
+  End(stayed || !early_
+          ? Status::Ok()
+          : Status(Reason::kInternal, "XLA has moved gradients of '", call_.name, "' while they were being reduced."));
   return stayed;
 }
 

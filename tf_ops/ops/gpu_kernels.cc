@@ -10,12 +10,12 @@ namespace {
 
 std::atomic<bool> g_engine_reaches_gpus{false};
 
-std::vector<GpuKernel>& Noted() {
-  static auto* const kernels = new std::vector<GpuKernel>;
+std::vector<KernelEntry>& Noted() {
+  static auto* const kernels = new std::vector<KernelEntry>;
   return *kernels;
 }
 
-void Register(const GpuKernel& kernel, bool tensors_on_gpu) {
+void RegisterForGpus(const KernelEntry& kernel, bool tensors_on_gpu) {
   tensorflow::KernelDefBuilder builder(kernel.op);
   builder.Device(tensorflow::DEVICE_GPU);
   for (const char* argument : kernel.on_host) builder.HostMemory(argument);
@@ -27,7 +27,10 @@ void Register(const GpuKernel& kernel, bool tensors_on_gpu) {
 
 }  // namespace
 
-bool NoteGpuKernel(GpuKernel kernel) {
+bool Register(KernelEntry kernel) {
+  const tensorflow::KernelDef* const for_cpus =
+      tensorflow::KernelDefBuilder(kernel.op).Device(tensorflow::DEVICE_CPU).Build();
+  const tensorflow::kernel_factory::OpKernelRegistrar registrar(for_cpus, kernel.op, kernel.create);
   Noted().push_back(std::move(kernel));
   return true;
 }
@@ -40,8 +43,8 @@ void smddp_register_gpu_kernels(int engine_reaches_gpus) {
   static std::once_flag once;
   std::call_once(once, [engine_reaches_gpus] {
     smddp::ops::g_engine_reaches_gpus = engine_reaches_gpus != 0;
-    for (const smddp::ops::GpuKernel& kernel : smddp::ops::Noted()) {
-      smddp::ops::Register(kernel, engine_reaches_gpus != 0);
+    for (const smddp::ops::KernelEntry& kernel : smddp::ops::Noted()) {
+      smddp::ops::RegisterForGpus(kernel, engine_reaches_gpus != 0);
     }
   });
 }

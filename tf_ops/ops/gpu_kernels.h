@@ -1,9 +1,9 @@
-// Kernels for GPUs. Where the engine can access the memory of TensorFlow's GPUs, they use the tensors in place.
-// Elsewhere (a build without CUDA, a driver that is too old, a GPU of another vendor) they request host memory, and
-// TensorFlow copies: the behaviour is that of CPU kernels.
+// Kernels for CPUs and GPUs. Where the engine can access the memory of TensorFlow's GPUs, those for GPUs use the
+// tensors in place. Elsewhere (a build without CUDA, a driver that is too old, a GPU of another vendor) they request
+// host memory, and TensorFlow copies: the behaviour is that of CPU kernels.
 //
-// Which case applies is known only after the library is loaded (smddp_tf/_native/loader.py), so these kernels are
-// registered later than others.
+// Which case applies is known only after the library is loaded (smddp_tf/_native/loader.py), so the kernels for GPUs
+// are registered later than those for CPUs.
 #pragma once
 
 #include <utility>
@@ -16,22 +16,23 @@ namespace smddp::ops {
 // Names of inputs and outputs.
 using Arguments = std::vector<const char*>;
 
-struct GpuKernel {
+struct KernelEntry {
   const char* op = nullptr;
   Arguments tensors;  // on the GPU, where the engine can access it
   Arguments on_host;  // always in host memory
   tensorflow::OpKernel* (*create)(tensorflow::OpKernelConstruction*) = nullptr;
 };
 
-// Stores a kernel for later registration; for initialisers of variables at namespace scope. Returns true.
-bool NoteGpuKernel(GpuKernel kernel);
+// Registers a kernel for CPUs, and stores it for later registration for GPUs; for initialisers of variables at
+// namespace scope. Returns true.
+bool Register(KernelEntry kernel);
 
 template <class Kernel>
-bool OnGpu(const char* op, Arguments tensors, Arguments on_host) {
-  return NoteGpuKernel({op, std::move(tensors), std::move(on_host),
-                        [](tensorflow::OpKernelConstruction* construction) -> tensorflow::OpKernel* {
-                          return new Kernel(construction);
-                        }});
+bool Register(const char* op, Arguments tensors, Arguments on_host) {
+  return Register({op, std::move(tensors), std::move(on_host),
+                   [](tensorflow::OpKernelConstruction* construction) -> tensorflow::OpKernel* {
+                     return new Kernel(construction);
+                   }});
 }
 
 // The value passed to smddp_register_gpu_kernels; false before.

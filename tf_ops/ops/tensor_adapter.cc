@@ -1,7 +1,8 @@
 #include "ops/tensor_adapter.h"
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
-#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/string_view.h"
@@ -35,12 +36,20 @@ constexpr StatusCode kCodes[] = {
 };
 static_assert(sizeof(kCodes) / sizeof(kCodes[0]) == static_cast<size_t>(kLastReason) + 1);
 
+// By DType.
+constexpr tensorflow::DataType kDTypes[] = {tensorflow::DT_UINT8,  tensorflow::DT_INT8,      tensorflow::DT_INT32,
+                                            tensorflow::DT_INT64,  tensorflow::DT_HALF,      tensorflow::DT_BFLOAT16,
+                                            tensorflow::DT_FLOAT,  tensorflow::DT_DOUBLE,    tensorflow::DT_BOOL,
+                                            tensorflow::DT_INT16,  tensorflow::DT_UINT16,    tensorflow::DT_UINT32,
+                                            tensorflow::DT_UINT64, tensorflow::DT_COMPLEX64, tensorflow::DT_COMPLEX128};
+static_assert(std::size(kDTypes) == static_cast<size_t>(kDTypeCount));
+
 // The stream on which TensorFlow puts the kernels of this GPU.
 Result<void*> ComputeStream(tensorflow::OpKernelContext* context) {
   tensorflow::DeviceContext* const device = context->op_device_context();
   if (device == nullptr || device->stream() == nullptr || device->IsPluggableDevice()) {
-    return Status(Reason::kUnsupported, "smddp_tf reduces on CUDA GPUs and on the CPU; " + context->device()->name() +
-                                            " is neither. Put the operation on the CPU: device_dense=\"/CPU:0\".");
+    return Status(Reason::kUnsupported, "smddp_tf reduces on CUDA GPUs and on the CPU; ", context->device()->name(),
+                  " is neither. Put the operation on the CPU: device_dense=\"/CPU:0\".");
   }
   return device->stream()->platform_specific_handle().stream;
 }
@@ -74,27 +83,10 @@ Status FromTensorFlow(const absl::Status& status) {
 }
 
 Result<DType> ToEngine(tensorflow::DataType dtype) {
-  static const std::unordered_map<tensorflow::DataType, DType> kDTypes = {
-      {tensorflow::DT_UINT8, DType::kUInt8},
-      {tensorflow::DT_INT8, DType::kInt8},
-      {tensorflow::DT_INT32, DType::kInt32},
-      {tensorflow::DT_INT64, DType::kInt64},
-      {tensorflow::DT_HALF, DType::kFloat16},
-      {tensorflow::DT_BFLOAT16, DType::kBFloat16},
-      {tensorflow::DT_FLOAT, DType::kFloat32},
-      {tensorflow::DT_DOUBLE, DType::kFloat64},
-      {tensorflow::DT_BOOL, DType::kBool},
-      {tensorflow::DT_INT16, DType::kInt16},
-      {tensorflow::DT_UINT16, DType::kUInt16},
-      {tensorflow::DT_UINT32, DType::kUInt32},
-      {tensorflow::DT_UINT64, DType::kUInt64},
-      {tensorflow::DT_COMPLEX64, DType::kComplex64},
-      {tensorflow::DT_COMPLEX128, DType::kComplex128},
-  };
-  const auto found = kDTypes.find(dtype);
-  if (found != kDTypes.end()) return found->second;
-  return Status(Reason::kUnsupported,
-                "Tensors of dtype " + tensorflow::DataTypeString(dtype) + " cannot be sent between ranks.");
+  const auto found = std::find(std::begin(kDTypes), std::end(kDTypes), dtype);
+  if (found != std::end(kDTypes)) return static_cast<DType>(found - std::begin(kDTypes));
+  return Status(Reason::kUnsupported, "Tensors of dtype ", tensorflow::DataTypeString(dtype),
+                " cannot be sent between ranks.");
 }
 
 Result<TensorRef> MakeTensorRef(const tensorflow::Tensor& input, tensorflow::Tensor* output) {

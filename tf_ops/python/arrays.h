@@ -24,10 +24,8 @@ inline TensorRef RefTo(const Array& array, const std::string& dtype_name) {
   TensorRef tensor;
   tensor.dtype = ValueOrThrow(DTypeFromName(dtype_name));
   if (array.itemsize() != SizeOf(tensor.dtype)) {
-    const std::string message = "Expected an array with " + std::to_string(SizeOf(tensor.dtype)) +
-                                " bytes per element for dtype " + dtype_name +
-                                ". Received: " + std::to_string(array.itemsize()) + ".";
-    throw nanobind::value_error(message.c_str());
+    ThrowIfError(Status(Reason::kBadArgument, "Expected an array with ", SizeOf(tensor.dtype),
+                        " bytes per element for dtype ", dtype_name, ". Received: ", array.itemsize(), "."));
   }
   for (size_t i = 0; i < array.ndim(); ++i) tensor.shape.push_back(array.shape(i));
   tensor.input = tensor.output = array.data();
@@ -50,7 +48,7 @@ class RowsFromEach {
     total_ = std::accumulate(rows.begin(), rows.end(), int64_t{0}) * row_bytes_;
     bytes_.reset(new (std::nothrow) uint8_t[total_ == 0 ? 1 : total_]);
     if (bytes_ != nullptr) return bytes_.get();
-    return Status(Reason::kNoResources, "No memory for a result of " + std::to_string(total_) + " bytes.");
+    return Status(Reason::kNoResources, "No memory for a result of ", total_, " bytes.");
   }
   // (bytes, rows of each rank)
   nanobind::tuple Take() {

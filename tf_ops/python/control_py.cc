@@ -48,8 +48,7 @@ void WarnOfUnknownNames() {
     text += (text.empty() ? "" : ", ") + name;
     if (nb::len(closest) > 0) text += " (" + nb::cast<std::string>(closest[0]) + "?)";
   }
-  Log(LogLevel::kWarning,
-      "Unknown SMDDP_ environment variables, which have no effect: " + text + ". Are they misspelt?");
+  Log(LogLevel::kWarning, "Unknown SMDDP_ environment variables, which have no effect: ", text, ". Are they misspelt?");
 }
 
 void Init(const std::vector<int>& ranks, uintptr_t comm_address, bool dynamic_process_sets,
@@ -111,11 +110,9 @@ int RegisterPlan(const std::string& key, const std::vector<std::string>& dtypes,
   for (size_t i = 0; i < dtypes.size(); ++i) {
     spec.tensors.push_back({ValueOrThrow(DTypeFromName(dtypes[i])), shapes[i]});
   }
-  spec.op = static_cast<ReduceOp>(op);
-  spec.prescale = prescale;
-  spec.postscale = postscale;
-  spec.wire_dtype = ValueOrThrow(WireDTypeFromName(wire_dtype));
-  if (kind == "gather_parts") spec.SetArithmetic({ReduceOp::kSum, 1.0, 1.0, spec.wire_dtype});
+  const WireDType wire = ValueOrThrow(WireDTypeFromName(wire_dtype));
+  spec.SetArithmetic({static_cast<ReduceOp>(op), prescale, postscale, wire});
+  if (kind == "gather_parts") spec.SetArithmetic({ReduceOp::kSum, 1.0, 1.0, wire});
   return ValueOrThrow(SessionOrThrow(process_set)->RegisterPlan(spec));
 }
 

@@ -14,8 +14,7 @@ Result<Topology> Topology::Build(int my_rank, const std::vector<std::string>& ho
                                  const std::vector<int>& global_ranks) {
   const int size = static_cast<int>(host_of_rank.size());
   if (my_rank < 0 || my_rank >= size) {
-    return Status(Reason::kBadArgument, "Expected a rank from 0 to " + std::to_string(size - 1) +
-                                            ". Received: " + std::to_string(my_rank) + ".");
+    return Status(Reason::kBadArgument, "Expected a rank from 0 to ", size - 1, ". Received: ", my_rank, ".");
   }
   Topology topology;
   topology.rank_ = my_rank;

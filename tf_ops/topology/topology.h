@@ -64,9 +64,7 @@ class Topology {
   int cross_rank() const { return cross_rank_; }
   int cross_size() const { return cross_size_; }
 
-  // The node of a world rank, and its index there.
   int node_of(int world_rank) const { return node_of_[world_rank]; }
-  const std::string& host_of(int world_rank) const { return hosts_[world_rank]; }
   // "node1": the part of the host id before the first ":".
   std::string host_name(int world_rank) const;
 

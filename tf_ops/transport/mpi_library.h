@@ -40,7 +40,7 @@ class MpiLibrary {
 };
 
 // Increase it whenever this interface or Communicator's changes. A library of another version returns null.
-constexpr int kMpiLibraryVersion = 1;
+constexpr int kMpiLibraryVersion = 2;
 // The function that the library exports.
 using MakeMpiLibrary = MpiLibrary*(int version);
 constexpr char kMakeMpiLibrary[] = "smddp_make_mpi_library";

@@ -14,7 +14,6 @@ class RoutedTransport : public Transport {
  public:
   RoutedTransport(const Topology& topology, Transport* near, Transport* far);
 
-  std::string name() const override { return "routed"; }
   Result<Ticket> Send(int peer, Tag tag, BufferView bytes) override;
   Result<Ticket> Recv(int peer, Tag tag, BufferView bytes) override;
   Result<bool> Test(Ticket ticket) override;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/buffer.h"
@@ -43,13 +45,21 @@ struct Message {
   std::string bytes;
 };
 
+// Moves the oldest element of a queue to `*into`; false: it has none.
+template <class T>
+bool TakeOldest(std::deque<T>* queue, T* into) {
+  if (queue->empty()) return false;
+  *into = std::move(queue->front());
+  queue->pop_front();
+  return true;
+}
+
 // Threads:   one thread, the engine's, makes all calls.
 // Ownership: the caller keeps `bytes` alive until Test has said that the ticket is done, or Abort was called.
 // Progress:  nothing moves except inside Progress; none of the calls blocks.
 class Transport {
  public:
   virtual ~Transport() = default;
-  virtual std::string name() const = 0;
 
   virtual Result<Ticket> Send(int peer, Tag tag, BufferView bytes) = 0;
   virtual Result<Ticket> Recv(int peer, Tag tag, BufferView bytes) = 0;

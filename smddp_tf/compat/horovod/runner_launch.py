@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from smddp_tf.run import horovodrun
+from smddp_tf.run.horovodrun import main as run_commandline
 
 __all__ = ["run_commandline"]
-
-
-def run_commandline() -> None:
-    """`horovodrun` with the arguments of this process."""
-    horovodrun.main()
-
 
 if __name__ == "__main__":
     run_commandline()

@@ -123,9 +123,10 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):
         def skip() -> Any:
             return tf.no_op() if global_step is None else tf.group(tf.compat.v1.assign_add(global_step, 1))
 
-        return self._passes.when_complete(
-            lambda: tf.group(self._optimizer.apply_gradients(pairs, global_step, name)), skip
-        )
+        def update() -> Any:
+            return tf.group(self._optimizer.apply_gradients(pairs, global_step, name))
+
+        return tf.cond(self._passes.complete, update, skip)
 
     def get_slot(self, *args: Any, **kwargs: Any) -> Any:
         """As of the optimizer inside."""
@@ -149,7 +150,7 @@ class _Passes:
     def __init__(self, count: int, average: bool) -> None:
         self._count = count
         self._average = average
-        self._complete: Any = None
+        self.complete: Any = None  # whether a run completes the passes
 
     def add(self, grads: Sequence[Any], reduce: Callable[[list[Any]], list[Any]]) -> list[Any]:
         """Returns the reduced sums in every `count`-th run, and in the others zeros, which must not be applied."""
@@ -158,7 +159,7 @@ class _Passes:
         done = _variable(tf.zeros([], tf.int64))
         added = [kept.assign_add(grads[index]) for kept, index in zip(sums, present)]
         with tf.control_dependencies([*added, done.assign_add(1)]):
-            self._complete = tf.equal(done.read_value() % self._count, 0)
+            self.complete = tf.equal(done.read_value() % self._count, 0)
 
         def finish() -> list[tf.Tensor]:
             totals = [kept.read_value() / self._count if self._average else kept.read_value() for kept in sums]
@@ -168,12 +169,8 @@ class _Passes:
             with tf.control_dependencies(emptied):
                 return [tf.identity(grad) for grad in reduced]
 
-        results = tf.cond(self._complete, finish, lambda: [tf.zeros_like(grads[index]) for index in present])
+        results = tf.cond(self.complete, finish, lambda: [tf.zeros_like(grads[index]) for index in present])
         return replaced(missing, present, results)
-
-    def when_complete(self, update: Callable[[], Any], skip: Callable[[], Any]) -> Any:
-        """The op that runs `update` in a run that completes the passes, else `skip`."""
-        return tf.cond(self._complete, update, skip)
 
 
 def _variable(zeros: tf.Tensor) -> Any:

@@ -63,15 +63,9 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
             )
         self._filepath: str | None = None
         self._weights_only = save_weights_only
-        super().__init__(
-            filepath="unset.weights.h5" if save_weights_only else "unset.keras",
-            monitor=monitor,
-            verbose=verbose,
-            save_best_only=True,
-            save_weights_only=save_weights_only,
-            mode=mode,
-            save_freq=save_freq,
-        )
+        unset = "unset.weights.h5" if save_weights_only else "unset.keras"
+        best = {"save_best_only": True, "save_weights_only": save_weights_only}
+        super().__init__(unset, monitor, verbose, mode=mode, save_freq=save_freq, **best)
         self.filepath = filepath
 
     @property

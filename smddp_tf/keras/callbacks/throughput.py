@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from smddp_tf.basics import cross_size, is_initialized, rank, size
+from smddp_tf.basics import is_initialized, rank, size
 from smddp_tf.collectives.rank_facts import numbers_of_ranks
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.roles import input_waits
@@ -44,9 +44,8 @@ class Throughput(keras.callbacks.Callback):
 
     At the end of an epoch all ranks have the same values. After each batch they are this rank's since the epoch began,
     its samples times the number of ranks, without `rank_spread`. Where the model's optimizer does not reduce over all
-    ranks, all values are this rank's. A `TensorBoard` then writes on rank 0 only, with the hyperparameters of the job
-    and these values under one heading (`throughput/samples_per_second`, `throughput/batch_samples_per_second`); steps
-    appear in TensorFlow's profiler.
+    ranks, all values are this rank's. A `TensorBoard` then writes on rank 0 only, with these values under one heading
+    (`throughput/samples_per_second`, `throughput/batch_samples_per_second`); steps appear in TensorFlow's profiler.
 
     Example:
 
@@ -76,7 +75,6 @@ class Throughput(keras.callbacks.Callback):
         if self.data is not None:
             self.data.time_steps()
         for board in self.tensorboards:
-            _write_hyperparameters(board, self.model, self.params)
             # What Keras's `TensorBoard.summary` returns.
             board._summary_module = SimpleNamespace(**{**vars(tf.summary), "scalar": _headed})
 
@@ -201,27 +199,3 @@ def _spread(of_ranks: np.ndarray) -> dict[str, float]:
     steps, seconds = np.maximum(of_ranks[:, STEPS], 1), of_ranks[:, SECONDS]
     own = (seconds - of_ranks[:, EXPOSED]) / steps
     return {"rank_spread": float((own.max() - own.min()) / max(float((seconds / steps).mean()), 1e-9))}
-
-
-def _write_hyperparameters(board: keras.callbacks.TensorBoard, model: keras.Model, params: dict[str, Any]) -> None:
-    """Writes the hyperparameters of the job into the run of `board`, a TensorBoard.
-
-    Args:
-        params: those that Keras gives to callbacks.
-    """
-    from tensorboard.plugins.hparams import api  # installed wherever the callback itself can write
-
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # that of a loss scale
-    values = {
-        "ranks": size() if is_initialized() else 1,
-        "nodes": cross_size() if is_initialized() else 1,
-        "optimizer": type(optimizer).__name__,
-        "learning_rate": float(keras.ops.convert_to_numpy(getattr(optimizer, "learning_rate", 0.0))),
-        "epochs": params.get("epochs", 0),
-        "steps_per_execution": model.steps_per_execution,
-        "jit_compile": bool(model.jit_compile),
-        "dtype": keras.config.dtype_policy().name,
-    }
-    with board._train_writer.as_default():
-        api.hparams(values)
-    board._train_writer.flush()

@@ -110,10 +110,8 @@ def _part_of_arrays(arrays: ArrayData, shuffle: bool) -> Part:
 
 def _part_of_dataset(dataset: tf.data.Dataset, shards: bool) -> Part:
     """Returns the part of a dataset of global batches; or, with `shards` False, of this rank's own batches."""
-    leaves = tf.nest.flatten(dataset.element_spec)
-    shapes = [
-        leaf.shape for leaf in leaves if isinstance(leaf, (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec))
-    ]
+    kinds = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
+    shapes = [leaf.shape for leaf in tf.nest.flatten(dataset.element_spec) if isinstance(leaf, kinds)]
     if any(shape.rank == 0 for shape in shapes):
         raise ValueError(
             "keras.distribution.DataParallel takes a dataset of global batches, which each rank takes its part of. "

@@ -205,9 +205,8 @@ class UnevenEpochs:
         expected = min(self._calls * self._supply.steps_per_execution, self._supply.limit())
         active_steps = float(self._hooks.active_steps)
         self._active_steps_of_iterator += active_steps
-        return active_steps == expected and not (
-            self._supply.batches and self._active_steps_of_iterator >= self._supply.batches
-        )
+        used_up = self._supply.batches and self._active_steps_of_iterator >= self._supply.batches
+        return active_steps == expected and not used_up
 
     def __call__(self, iterator: Any) -> Any:
         """Runs the train function on a batch of this rank, or on zeros; says when the epoch is over for all ranks."""

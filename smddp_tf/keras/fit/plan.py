@@ -55,7 +55,7 @@ class TrainerPlan:
         before: callbacks that this library adds before the user's.
         after: callbacks that this library adds after the user's.
         throughput: the one that measures; None: nothing does.
-        data: what Keras's iterator reads, from when that is made on; set by `take_data`.
+        data: what Keras's iterator reads, from when that is made on; set by `init_iterator`.
         awaits_iterator: whether Keras has not begun yet to make that iterator.
     """
 
@@ -102,12 +102,6 @@ class TrainerPlan:
         """Of the steps of `kind` ("train" or "test"); `watched` as in `StepsPlan`."""
         return StepKind.under(self.distribution, watched if kind == "train" else self.distribution is not None)
 
-    def take_data(self, data: EpochData) -> None:
-        """Keras has made the iterator."""
-        self.data = data
-        if self.throughput is not None:
-            self.throughput.data = data
-
 
 def plan_of_fit(arguments: dict[str, Any]) -> TrainerPlan:
     """The plan of a `fit` with these arguments, with `self` and all defaults among them."""
@@ -135,7 +129,9 @@ def init_iterator(plain: Callable[..., None], self: Any, *args: Any, **kwargs: A
     plan = next(awaiting, TrainerPlan(None, {}))  # of a validation, or of Keras's own `evaluate`, nothing is planned
     plan.awaits_iterator = False
     part = make_iterator(plain, self, plan.epochs_ahead, *args, **kwargs)
-    plan.take_data(EpochData(self, part, plan.arguments.get("x"), has_rows=plan.epochs_ahead == 0))
+    plan.data = EpochData(self, part, plan.arguments.get("x"), has_rows=plan.epochs_ahead == 0)
+    if plan.throughput is not None:
+        plan.throughput.data = plan.data
 
 
 def one_progress_bar(arguments: dict[str, Any]) -> None:

@@ -52,11 +52,8 @@ class Stopping:
 
 def looks_at_batches(callback: keras.callbacks.Callback) -> bool:
     """Returns whether a callback has hooks around the batches of training."""
-    base = keras.callbacks.Callback
-    return any(
-        hook in vars(callback) or getattr(type(callback), hook, None) is not getattr(base, hook)
-        for hook in _BATCH_HOOKS
-    )
+    own, base = type(callback), keras.callbacks.Callback
+    return any(hook in vars(callback) or getattr(own, hook, None) is not getattr(base, hook) for hook in _BATCH_HOOKS)
 
 
 def _may_stop(callback: keras.callbacks.Callback) -> bool:

@@ -17,6 +17,9 @@ from smddp_tf.collectives.tensor_types import AnyVariable
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.roles.optimizers import innermost, iterations_of, stays_local
 
+Apply = Callable[[list[Any]], Any]
+Reduce = Callable[[list[Any]], list[Any]]
+
 _NARROW = (tf.float16, tf.bfloat16)  # summed in float32
 
 
@@ -38,13 +41,7 @@ class Passes:
         self._done: tf.Variable | None = None
         self._sums: dict[int, tuple[Any, tf.Variable]] = {}  # by id of the variable, which the entry keeps alive
 
-    def apply(
-        self,
-        grads: Sequence[Any],
-        variables: Sequence[Any],
-        update: Callable[[list[Any]], Any],
-        skip: Callable[[], Any],
-    ) -> None:
+    def apply(self, grads: Sequence[Any], variables: Sequence[Any], update: Apply, skip: Callable[[], Any]) -> None:
         """Calls `update(sums)` in every `count`-th call and `skip()` in the others.
 
         Inside a graph both are traced, as branches of one `tf.cond`: they must not create variables.
@@ -79,11 +76,7 @@ class Passes:
         return replaced([None] * len(grads), indices, self._either(grads, variables, finish, keep))
 
     def _either(
-        self,
-        grads: Sequence[Any],
-        variables: Sequence[Any],
-        at_end: Callable[[list[Any]], list[Any]],
-        before: Callable[[], list[Any]],
+        self, grads: Sequence[Any], variables: Sequence[Any], at_end: Reduce, before: Callable[[], list[Any]]
     ) -> list[Any]:
         grads = [None if grad is None else tf.convert_to_tensor(grad) for grad in grads]
         sums = [None if grad is None else self._sum_for(var, grad.dtype) for grad, var in zip(grads, variables)]
@@ -158,11 +151,7 @@ def _combined(grad: tf.Tensor | None, total: tf.Tensor, variable: tf.Variable | 
 
 
 def in_keras_window(
-    scaled: keras.optimizers.Optimizer,
-    grads: Sequence[Any],
-    variables: Sequence[Any],
-    update: Callable[[list[Any]], Any],
-    accumulate: Callable[[list[Any]], Any],
+    scaled: keras.optimizers.Optimizer, grads: Sequence[Any], variables: Sequence[Any], update: Apply, accumulate: Apply
 ) -> None:
     """Runs a pass of the `gradient_accumulation_steps` of an optimizer inside a `LossScaleOptimizer`.
 

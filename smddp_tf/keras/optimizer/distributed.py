@@ -171,8 +171,7 @@ def PartialDistributedOptimizer(
 
 
 def _checked_partition(settings: ReduceOptions) -> ReduceOptions:
-    if LEGACY:
-        needs_keras_3("DistributedOptimizer(partition_state=...)")
+    needs_keras_3("DistributedOptimizer(partition_state=...)")
     if settings.process_set is not global_process_set:
         raise ValueError(
             "`partition_state` divides the state among all ranks, which must reduce together. Received: "
@@ -194,16 +193,11 @@ def _check_accumulates_once(optimizer: keras.optimizers.Optimizer, passes: int) 
 
 
 def _check_optimizer(optimizer: object) -> None:
-    if not isinstance(optimizer, keras.optimizers.Optimizer):
-        what_to_do = advice(
-            optimizer,
-            "keras.optimizers",
-            keras.optimizers.Optimizer,
-            tf_keras="This is a Keras 2 optimizer: set TF_USE_LEGACY_KERAS=1 before Python starts, or use "
-            "`keras.optimizers`.",
-        )
-        raise ValueError(
-            "`optimizer` must be a Keras 3 optimizer, an instance of `keras.optimizers.Optimizer`. "
-            f"Received: optimizer={optimizer!r} (of type {type(optimizer).__name__}). {what_to_do}"
-        )
-    refuse_wrapped(optimizer)
+    if isinstance(optimizer, keras.optimizers.Optimizer):
+        return refuse_wrapped(optimizer)
+    keras_2 = "This is a Keras 2 optimizer: set TF_USE_LEGACY_KERAS=1 before Python starts, or use `keras.optimizers`."
+    what_to_do = advice(optimizer, "keras.optimizers", keras.optimizers.Optimizer, tf_keras=keras_2)
+    raise ValueError(
+        "`optimizer` must be a Keras 3 optimizer, an instance of `keras.optimizers.Optimizer`. "
+        f"Received: optimizer={optimizer!r} (of type {type(optimizer).__name__}). {what_to_do}"
+    )

@@ -195,12 +195,8 @@ def _check_reduced(reducer: OptimizerReducer, grads: Sequence[Any], variables: S
 def _check(optimizer: Any) -> None:
     if isinstance(optimizer, (keras.optimizers.Optimizer, keras.optimizers.legacy.Optimizer)):
         return
-    what_to_do = wrapping.advice(
-        optimizer,
-        "tf.keras.optimizers",
-        object,
-        keras="This is a Keras 3 optimizer: take it from `tf.keras.optimizers`, or unset TF_USE_LEGACY_KERAS.",
-    )
+    of_keras_3 = "This is a Keras 3 optimizer: take it from `tf.keras.optimizers`, or unset TF_USE_LEGACY_KERAS."
+    what_to_do = wrapping.advice(optimizer, "tf.keras.optimizers", object, keras=of_keras_3)
     raise ValueError(
         "`optimizer` must be a Keras 2 optimizer, an instance of `tf_keras.optimizers.Optimizer` or "
         "`tf_keras.optimizers.legacy.Optimizer`, because TF_USE_LEGACY_KERAS=1 makes `tf.keras` Keras 2 in this "

@@ -256,12 +256,6 @@ class OptimizerReducer:
             return self.settings.gradient_predivide_factor
         return float(2 ** math.ceil(math.log2(self.local.ranks())))
 
-    def open_window(self) -> Window:
-        """Returns `window`, and makes it if there is none."""
-        if self.window is None:
-            self.window = Window()
-        return self.window
-
     @contextlib.contextmanager
     def applying(self, update: UpdateContext) -> Iterator[None]:
         """Inside, Keras applies the reduced gradients of `update`, and inner optimizers must not reduce them again."""

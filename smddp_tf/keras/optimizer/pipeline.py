@@ -9,7 +9,7 @@ functions. `reduce_gradients` alone defines the steps from a list of gradients t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -42,7 +42,7 @@ def apply_reduced(context: UpdateContext, grads: Sequence[Any]) -> Any:
         return active_ranks.unless_skipped(active, optimizer, variables, lambda: context.apply(results))
     if active is None:
         return _apply_pass(context, grads)
-    window = context.reducer.open_window()
+    window = context.reducer.window = context.reducer.window or active_ranks.Window()
     active.agree_on_pass()
 
     def one_pass() -> Any:
@@ -200,12 +200,15 @@ def own_gradients(
     return list(zip(tape.gradient(loss, variables, grad_loss), variables))
 
 
+def by_name(*methods: Callable[..., Any]) -> dict[str, Any]:
+    """Functions as members of a class, under their own names."""
+    return {method.__name__: method for method in methods}
+
+
 # The methods of Horovod's wrapped optimizers that programs call, and replace on one optimizer object. Gradients are
 # applied by way of `_allreduce`, which calls `_allreduce_grads`, so a replacement is always used.
 METHODS = {
-    "_allreduce": _allreduce,
-    "_allreduce_grads": _allreduce_grads,
+    **by_name(_allreduce, _allreduce_grads, register_local_var),
     "_agg_helper": property(lambda self: reducer_of(self).passes),
-    "register_local_var": register_local_var,
     "_compute_gradients": own_gradients,  # Keras 2 has its own
 }

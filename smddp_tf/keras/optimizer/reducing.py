@@ -12,7 +12,7 @@ from smddp_tf.gradients.options import DEFAULTS, ReduceOptions
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.optimizer.from_config import configuration, notice_from_config
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, When
-from smddp_tf.keras.optimizer.pipeline import METHODS, apply_reduced, reduced
+from smddp_tf.keras.optimizer.pipeline import METHODS, apply_reduced, by_name, reduced
 from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.keras.roles.wrapping import attach_reducer, reducer_of, settings_of_class, unwrapped, wrapped_class
 from smddp_tf.keras.saving.sharded_variables import shard_of
@@ -70,9 +70,8 @@ def wrap_class(optimizer_class: type, settings: ReduceOptions | None = None) -> 
     if settings is None and hasattr(optimizer_class, "_smddp_wraps"):
         return optimizer_class
     settings = settings or DEFAULTS
-    return wrapped_class(
-        optimizer_class, _members_for if settings.partition_state is None else _sharded_members_for, settings, attach
-    )
+    members_for = _members_for if settings.partition_state is None else _sharded_members_for
+    return wrapped_class(optimizer_class, members_for, settings, attach)
 
 
 def _members_for(optimizer_class: Any) -> dict[str, Any]:
@@ -116,12 +115,9 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
     return {
         "__module__": _module_in_saved_files(optimizer_class),
         "apply": functools.update_wrapper(apply, optimizer_class.apply),
-        "_clip_gradients": _clip_gradients,
-        "_backend_update_step": _backend_update_step,
         "get_config": functools.update_wrapper(get_config, optimizer_class.get_config),
-        "__reduce__": __reduce__,
         "__copy__": __deepcopy__,
-        "__deepcopy__": __deepcopy__,
+        **by_name(_clip_gradients, _backend_update_step, __reduce__, __deepcopy__),
         **METHODS,
     }
 
@@ -171,14 +167,11 @@ def _sharded_members_for(optimizer_class: Any) -> dict[str, Any]:
             )
         return optimizer_class._trackable_children(self, save_type, **kwargs)
 
+    averages = _overwrite_model_variables_with_average_value
     return {
         **members,
         "build": functools.update_wrapper(build, optimizer_class.build),
-        "_clip_gradients": _clip_gradients,
-        "_use_weight_decay": _use_weight_decay,
-        "_overwrite_model_variables_with_average_value": _overwrite_model_variables_with_average_value,
-        "_backend_update_step": _backend_update_step,
-        "_trackable_children": _trackable_children,
+        **by_name(_clip_gradients, _use_weight_decay, averages, _backend_update_step, _trackable_children),
     }
 
 

@@ -80,11 +80,8 @@ class ShardedState:
         """
         names = {each.__name__ for each in type(optimizer).__mro__} & _REFUSED
         of_unsharded = any(part is full for part, full in zip(self.parts, self.variables))
-        wrong = [
-            each
-            for each in optimizer.variables[before:]
-            if (_varies(each) if layout_of(each) is not None else len(each.shape) and not of_unsharded)
-        ]
+        slots = optimizer.variables[before:]
+        wrong = [v for v in slots if (_varies(v) if layout_of(v) is not None else len(v.shape) and not of_unsharded)]
         if names or wrong:
             raise NotImplementedError(
                 "`partition_state` needs an optimizer whose update of an element depends on that element alone, and "

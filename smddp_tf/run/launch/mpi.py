@@ -84,9 +84,8 @@ def kind_of_mpirun(path: str, version_text: str) -> Mpi:
         return Mpi(path, OPEN_MPI, int(match[1]))
     if "PRRTE" in version_text:
         return Mpi(path, OPEN_MPI, 5)
-    if match := re.search(r"HYDRA.*?Version:\s+v?(\d+)", version_text, re.DOTALL):
-        return Mpi(path, MPICH, int(match[1]))
-    if match := re.search(r"Intel\(R\) MPI Library.*?Version (\d+)", version_text, re.DOTALL):
+    of_hydra = r"(?:HYDRA.*?Version:\s+v?|Intel\(R\) MPI Library.*?Version )(\d+)"
+    if match := re.search(of_hydra, version_text, re.DOTALL):
         return Mpi(path, MPICH, int(match[1]))
     raise LaunchError(f"{path} is neither Open MPI's nor MPICH's launcher: `--version` says {version_text[:80]!r}")
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from smddp_tf import urls
-from smddp_tf.run.hosts.hosts import is_this_host
 from smddp_tf.run.hosts.network import Choice
 from smddp_tf.run.launch.fabric import mpich_variables, open_mpi_parameters
 from smddp_tf.run.launch.mpi import OPEN_MPI, Mpi
@@ -24,13 +23,9 @@ _STAY = (
 )  # fmt: skip
 
 # Our parameters for Open MPI 4, and their names in 5, whose run-time system has its own.
-_PRTE = {
-    "plm_rsh_args": "plm_ssh_args",
-    "oob_tcp_if_include": "prte_if_include",
-    "oob_tcp_if_exclude": "prte_if_exclude",
-    "plm_rsh_no_tree_spawn": "plm_ssh_no_tree_spawn",
-    "plm_rsh_num_concurrent": "plm_ssh_num_concurrent",
-}
+_OF_SSH = ("args", "no_tree_spawn", "num_concurrent")
+_PRTE = {f"plm_rsh_{name}": f"plm_ssh_{name}" for name in _OF_SSH}
+_PRTE |= {f"oob_tcp_if_{name}": f"prte_if_{name}" for name in ("include", "exclude")}
 # Parameters that 5 has kept, as its run-time system's.
 _RUNTIME = ("plm_", "oob_")
 _PROBES = 4
@@ -153,11 +148,8 @@ def _keepalive(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     if heartbeat <= 0:
         return []
     interval = math.ceil(heartbeat / 3)  # four of them take a third longer than the ranks do
-    return [
-        ("oob_tcp_keepalive_time", str(2 * interval)),
-        ("oob_tcp_keepalive_intvl", str(interval)),
-        ("oob_tcp_keepalive_probes", str(_PROBES)),
-    ]
+    settings = {"time": 2 * interval, "intvl": interval, "probes": _PROBES}
+    return [(f"oob_tcp_keepalive_{name}", str(number)) for name, number in settings.items()]
 
 
 def _hydra_command(settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str]) -> MpirunCommand:
@@ -176,8 +168,8 @@ def _hydra_command(settings: Settings, mpi: Mpi, choice: Choice, environment: Ma
 
 
 def _hydra_hosts(settings: Settings) -> list[str]:
-    names = ["localhost" if is_this_host(host.name) and not settings.remote_hosts else host.name
-             for host in settings.hosts]  # fmt: skip
+    is_local = not settings.remote_hosts
+    names = ["localhost" if is_local else host.name for host in settings.hosts]
     slots = {host.slots for host in settings.hosts}
     if len(slots) == 1:
         return ["-hosts", ",".join(names), "-ppn", str(slots.pop())]

@@ -84,8 +84,7 @@ class Output:
     def write(self, rank: int, stream: int, chunk: bytes) -> None:
         """Prints the complete lines of a rank's output so far (or mpirun's); `stream` is 0 for stdout, 1 for stderr."""
         self._copy(rank, stream, chunk)
-        splitter = self._partial.setdefault((rank, stream), LineSplitter())
-        for segment in splitter.feed(chunk):
+        for segment in self._partial.setdefault((rank, stream), LineSplitter()).feed(chunk):
             self._show(rank, stream, segment)
         self._console.flush()
 

@@ -30,14 +30,13 @@ def run_in_process(command: Sequence[str], families: Sequence[str] = ()) -> NoRe
     placement = find_placement(os.environ)
     if placement:
         os.environ.update(variables_of(placement))
-        if os.environ.get(ADDRESS):  # a job of smddprun whose line names smddprun as the inner wrapper
-            from smddp_tf.run.rank.supervisor import supervise
+    os.environ.update(alias_variables(families))
+    if placement and os.environ.get(ADDRESS):  # a job of smddprun whose line names smddprun as the inner wrapper
+        from smddp_tf.run.rank.supervisor import supervise
 
-            os.environ.update(alias_variables(families))
-            sys.exit(supervise(as_program(command)))
+        sys.exit(supervise(as_program(command)))
     if is_script(command):
         _run_script(command, families)
-    os.environ.update(alias_variables(families))
     try:
         os.execvp(command[0], list(command))
     except OSError as error:
@@ -67,7 +66,6 @@ def _run_script(command: Sequence[str], families: Sequence[str]) -> NoReturn:
     script = Path(command[0])
     if not script.is_file():
         raise LaunchError(f"There is no script {command[0]!r} in {os.getcwd()}.")
-    os.environ.update(alias_variables(families))  # for processes that the script starts
     for family in families:
         aliases.install(family)
     sys.argv = list(command)

@@ -23,8 +23,8 @@ class Decider {
       if (obstacle.empty()) {
         decision.methods.push_back(method);
       } else if (!automatic()) {
-        return Status(Reason::kBadState, "SMDDP_GPU_STAGE=" + wanted_ + ", but " + obstacle +
-                                             ". SMDDP_GPU_STAGE=auto uses the best available method.");
+        return Status(Reason::kBadState, "SMDDP_GPU_STAGE=", wanted_, ", but ", obstacle,
+                      ". SMDDP_GPU_STAGE=auto uses the best available method.");
       } else if (decision.why_not_nccl.empty()) {
         decision.why_not_nccl = obstacle;
       }

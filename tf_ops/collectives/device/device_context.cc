@@ -18,10 +18,9 @@ constexpr std::chrono::microseconds kDrainLook(100);
 DeviceContext::~DeviceContext() {
   End(/*failed=*/false);
   if (Drain(kDrainSeconds)) return;
-  Log(LogLevel::kWarning, "GPU " + std::to_string(device_.info().index) + " (" + device_.info().name +
-                              ") did not finish its work on gradients within " +
-                              std::to_string(static_cast<int>(kDrainSeconds)) +
-                              " s; its buffers are kept until the process ends.");
+  Log(LogLevel::kWarning, "GPU ", device_.info().index, " (", device_.info().name,
+      ") did not finish its work on gradients within ", static_cast<int>(kDrainSeconds),
+      " s; its buffers are kept until the process ends.");
   KeepMemory();
 }
 
@@ -44,8 +43,8 @@ bool DeviceContext::Drain(double seconds) {
 
 Status DeviceContext::While(const char* doing, const Status& status) const {
   if (status.ok()) return status;
-  return Status(status.reason(), "GPU " + std::to_string(device_.info().index) + " (" + device_.info().name + "), " +
-                                     doing + ": " + status.message());
+  return Status(status.reason(), "GPU ", device_.info().index, " (", device_.info().name, "), ", doing, ": ",
+                status.message());
 }
 
 void DeviceContext::KeepMemory() {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "core/wire.h"
-
 namespace smddp {
 namespace {
 

@@ -1,7 +1,6 @@
 #include "collectives/node/parts.h"
 
 #include <algorithm>
-#include <string>
 
 #include "core/slice.h"
 
@@ -75,20 +74,19 @@ class Regions {
 
 Status CheckParts(const Topology& topology, int64_t chunk_bytes, int parts) {
   const int size = topology.size(), local = topology.local_size();
-  const auto refused = [](const std::string& why) { return Status(Reason::kBadArgument, why + "."); };
+  const auto refused = [](const auto&... why) { return Status(Reason::kBadArgument, why..., "."); };
   if (!topology.uniform()) {
-    return refused("Parts need the same number of ranks on every node. Received: " + std::to_string(size) +
-                   " ranks on " + std::to_string(topology.node_count()) + " nodes, here " + std::to_string(local));
+    return refused("Parts need the same number of ranks on every node. Received: ", size, " ranks on ",
+                   topology.node_count(), " nodes, here ", local);
   }
   if (parts < 1 || size % parts != 0 || (local % parts != 0 && parts % local != 0)) {
-    return refused("The number of parts must divide the " + std::to_string(size) + " ranks, and divide the " +
-                   std::to_string(local) +
-                   " ranks of a node or be a multiple of them. Received: " + std::to_string(parts) + " parts");
+    return refused("The number of parts must divide the ", size, " ranks, and divide the ", local,
+                   " ranks of a node or be a multiple of them. Received: ", parts, " parts");
   }
   const auto least = size * static_cast<int64_t>(kSliceAlignment);
   if (chunk_bytes >= least) return Status::Ok();
-  return refused("For parts on " + std::to_string(size) + " ranks SMDDP_CHUNK_BYTES must be " + std::to_string(least) +
-                 " or more. Received: " + std::to_string(chunk_bytes));
+  return refused("For parts on ", size, " ranks SMDDP_CHUNK_BYTES must be ", least,
+                 " or more. Received: ", chunk_bytes);
 }
 
 int PlaceInParts(const Topology& topology, int parts) {

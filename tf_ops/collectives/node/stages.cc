@@ -16,10 +16,8 @@ Status CheckLength(const Chunk& chunk, const Loan& loan, Range expected) {
   bool whole_elements = true;
   for (const Loan::Part& part : loan.parts) whole_elements &= part.memory.size % chunk.element_size() == 0;
   if (loan.memory.size == bytes && whole_elements) return Status::Ok();
-  return Status(Reason::kInternal, "Rank " + std::to_string(chunk.fabric.topology.node().world_rank(loan.peer)) +
-                                       " published " + std::to_string(loan.memory.size) + " bytes of chunk " +
-                                       std::to_string(chunk.index) + " instead of " + std::to_string(bytes) +
-                                       ". Do all ranks run the same version of smddp_tf?");
+  return OtherVersion("Rank ", chunk.fabric.topology.node().world_rank(loan.peer), " published ", loan.memory.size,
+                      " bytes of chunk ", chunk.index, " instead of ", bytes);
 }
 
 // Where a contribution is read, element after element.

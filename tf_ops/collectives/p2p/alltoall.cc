@@ -69,9 +69,8 @@ class AlltoallTask : public Task {
     const int64_t most = kMaxElements / std::max<int64_t>(1, static_cast<int64_t>(call_.row_bytes));
     for (size_t rank = 0; rank < received_.size(); ++rank) {
       if (received_[rank] >= 0 && received_[rank] <= most) continue;
-      return Status(Reason::kInternal, "Rank " + std::to_string(fabric_.topology.global_rank(static_cast<int>(rank))) +
-                                           " wants to send " + std::to_string(received_[rank]) +
-                                           " rows in an alltoall. Do all ranks run the same version of smddp_tf?");
+      return OtherVersion("Rank ", fabric_.topology.global_rank(static_cast<int>(rank)), " wants to send ",
+                          received_[rank], " rows in an alltoall");
     }
     return Status::Ok();
   }

@@ -49,8 +49,7 @@ class RoundsTask : public Task {
   }
 
   std::string Describe() const override {
-    return name_ + ", round " + std::to_string(next_ + 1) + " of " + std::to_string(rounds_.list.size()) + ", " +
-           transfers_.Describe();
+    return Concat(name_, ", round ", next_ + 1, " of ", rounds_.list.size(), ", ", transfers_.Describe());
   }
 
  private:

@@ -12,6 +12,8 @@
 namespace smddp {
 namespace {
 
+constexpr bool kForUsers = false, kForDevelopers = true;
+
 const char* Get(const std::string& name) {
   const char* value = name.empty() ? nullptr : std::getenv(name.c_str());
   return value != nullptr && *value != '\0' ? value : nullptr;
@@ -42,8 +44,8 @@ Found Find(const std::string& name) {
 }
 
 Status Unreadable(const Found& found, const char* expected) {
-  return Status(Reason::kBadArgument, "Environment variable " + found.name + " must be " + expected + ". Received: '" +
-                                          found.text + "'. Correct or unset it on every rank.");
+  return Status(Reason::kBadArgument, "Environment variable ", found.name, " must be ", expected, ". Received: '",
+                found.text, "'. Correct or unset it on every rank.");
 }
 
 // Digits with an optional KB, MB or GB (powers of 1024), or auto.
@@ -153,132 +155,119 @@ bool IsKnown(const std::string& name) {
 
 const std::vector<EnvVariable>& EnvVariables() {
   static const std::vector<EnvVariable> variables = {
-      {"SMDDP_ALL_PROGRESS_BARS", "", "0",
+      {"SMDDP_ALL_PROGRESS_BARS", "", "0", kForUsers,
        "0: in `fit`, `evaluate` and `predict` that all ranks run together, Keras prints progress on rank 0 only, "
-       "whatever "
-       "`verbose` says elsewhere. 1: on every rank that asks for it."},
-      {"SMDDP_AUTOTUNE", "HOROVOD_AUTOTUNE", "0",
+       "whatever `verbose` says elsewhere. 1: on every rank that asks for it."},
+      {"SMDDP_AUTOTUNE", "HOROVOD_AUTOTUNE", "0", kForUsers,
        "1: a warning that nothing is tuned while a job runs (docs/performance.md). SMDDP_BUCKET_BYTES sets what "
        "matters."},
-      {"SMDDP_BUCKET_BYTES", "HOROVOD_FUSION_THRESHOLD", "auto",
+      {"SMDDP_BUCKET_BYTES", "HOROVOD_FUSION_THRESHOLD", "auto", kForUsers,
        "Size at which a fusion bucket of gradients is closed, in bytes as sent (KB, MB, GB are accepted; 1KB is 1,024 "
        "bytes). 0 puts every tensor into its own bucket. auto: a sixteenth of the gradients (on one node a quarter), "
        "at most 25MB up to 8 nodes and in proportion to the nodes above (docs/algorithms.md). Allreduces by name that "
        "become ready while others travel are reduced together up to this size (auto: that most). Must agree on all "
        "ranks."},
-      {"SMDDP_CACHE_CAPACITY", "HOROVOD_CACHE_CAPACITY", "1024",
+      {"SMDDP_CACHE_CAPACITY", "HOROVOD_CACHE_CAPACITY", "1024", kForUsers,
        "How many requests by name that recur a coordinator numbers; their announcements and answers then take a few "
        "bytes each. 0: none."},
-      {"SMDDP_CHUNK_BYTES", "", "auto",
+      {"SMDDP_CHUNK_BYTES", "", "auto", kForDevelopers,
        "Size of the chunks in which a bucket is sent through shared memory. Smaller chunks stay in cache, larger ones "
        "need fewer messages. At least 4096; auto: 256KB up to 8 ranks, 32KB for each rank above, at most 4MB, less "
-       "where shared memory is small. Must agree on all ranks.",
-       /*for_developers=*/true},
-      {"SMDDP_COMMIT_DIR", "", "",
+       "where shared memory is small. Must agree on all ranks."},
+      {"SMDDP_COMMIT_DIR", "", "", kForDevelopers,
        "Folder, or URL of fsspec (s3://...), to which every state of hvd.elastic writes its commits, and from which it "
        "continues when the job is restarted; the same one on all hosts (docs/elastic.md). smddprun --elastic sets it. "
-       "Empty: none.",
-       /*for_developers=*/true},
-      {"SMDDP_CPU_ISA", "", "auto",
+       "Empty: none."},
+      {"SMDDP_CPU_ISA", "", "auto", kForDevelopers,
        "Instruction set of the CPU kernels: auto, generic, avx2 or avx512. If the CPU lacks it, the best available one "
-       "is used.",
-       /*for_developers=*/true},
-      {"SMDDP_DATA_AUTOTUNE", "", "0",
+       "is used."},
+      {"SMDDP_DATA_AUTOTUNE", "", "0", kForUsers,
        "0: `fit`, `evaluate` and `predict` of Keras 3 on several ranks, and `hvd.data.shard`, switch the autotuning of "
        "tf.data off for datasets that do not set `options.autotune.enabled` themselves: it delays the beginning of "
        "epochs (docs/performance.md). 1: they leave it on."},
-      {"SMDDP_DYNAMIC_PROCESS_SETS", "HOROVOD_DYNAMIC_PROCESS_SETS", "0",
+      {"SMDDP_DYNAMIC_PROCESS_SETS", "HOROVOD_DYNAMIC_PROCESS_SETS", "0", kForUsers,
        "1: `hvd.add_process_set` and `hvd.remove_process_set` work, as after `init(process_sets=\"dynamic\")`. 0: only "
        "the sets given to `init`. Must agree on all ranks."},
-      {"SMDDP_FABRIC", "", "auto",
+      {"SMDDP_FABRIC", "", "auto", kForUsers,
        "What carries messages between hosts, for smddprun (its --fabric) and the ranks of SageMaker's toolkit: auto or "
        "tcp, ofi (libfabric: EFA), ucx (docs/fabrics.md)."},
-      {"SMDDP_FAILURE_GRACE", "", "10",
+      {"SMDDP_FAILURE_GRACE", "", "10", kForUsers,
        "Seconds from the loss of a rank until this process is ended by force, unless it has called hvd.shutdown() by "
        "then (docs/reliability.md). 0: never."},
-      {"SMDDP_GPU_LIBRARY", "", "",
+      {"SMDDP_GPU_LIBRARY", "", "", kForDevelopers,
        "Library that accesses GPUs, instead of the package's libsmddp_cuda.so. For tests on machines "
-       "without a GPU (tests/fake_gpu).",
-       /*for_developers=*/true},
-      {"SMDDP_GPU_STAGE", "", "auto",
+       "without a GPU (tests/fake_gpu)."},
+      {"SMDDP_GPU_STAGE", "", "auto", kForUsers,
        "How gradients on GPUs are reduced (docs/gpu.md): nccl (NCCL among all ranks), nccl-node (NCCL inside the "
        "nodes, the CPUs between them), host (through host memory), or auto, the first of these that works on all "
        "ranks. Must agree on all ranks."},
-      {"SMDDP_GRADIENT_ORDER", "", "observed",
+      {"SMDDP_GRADIENT_ORDER", "", "observed", kForDevelopers,
        "How the gradients of a step are put into fusion buckets: observed (from the second step on in the order in "
        "which they became ready on rank 0 in the first) or listed (in the order of the variables). Rank 0's value "
-       "counts.",
-       /*for_developers=*/true},
-      {"SMDDP_HEARTBEAT_TIMEOUT", "", "15",
+       "counts."},
+      {"SMDDP_HEARTBEAT_TIMEOUT", "", "15", kForUsers,
        "Seconds after which a silent rank (stopped, or its host or link is down) is reported as lost. Long-running "
        "Python code does not count as silent. 0: never. Must agree on all ranks."},
-      {"SMDDP_HOST_ID", "", "",
+      {"SMDDP_HOST_ID", "", "", kForDevelopers,
        "Text that replaces the host's identity: ranks with equal text form a node. Lets one machine pretend to be "
-       "several, or splits ranks that cannot share memory. Empty: host name, boot id and the shared-memory device.",
-       /*for_developers=*/true},
-      {"SMDDP_KERAS_COMPAT", "", "1",
+       "several, or splits ranks that cannot share memory. Empty: host name, boot id and the shared-memory device."},
+      {"SMDDP_KERAS_COMPAT", "", "1", kForUsers,
        "1: Keras 3 accepts the forms of older scripts (optimizer.variables(), optimizer.lr, Adam(lr=...), "
        "compile(experimental_run_tf_function=...)), each with a warning. 0: Keras is left as it is. Read when this "
        "library first imports Keras."},
-      {"SMDDP_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning",
+      {"SMDDP_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning", kForUsers,
        "Lowest severity of the engine's messages that is printed: trace (every request and gradient), debug, info, "
        "warning, error (or fatal, Horovod's word for it) or off, in small letters or capitals."},
-      {"SMDDP_LOG_TIMESTAMP", "HOROVOD_LOG_HIDE_TIME", "0",
+      {"SMDDP_LOG_TIMESTAMP", "HOROVOD_LOG_HIDE_TIME", "0", kForUsers,
        "1: the engine's lines begin with the date and the time. 0: they do not. Horovod's variable has the opposite "
        "meaning: HOROVOD_LOG_HIDE_TIME=0 shows the time, 1 hides it."},
-      {"SMDDP_MIN_NP", "", "1",
-       "hvd.elastic.run ends the job when fewer ranks are left after a loss. smddprun --min-np sets it.",
-       /*for_developers=*/true},
-      {"SMDDP_MONITOR", "", "",
+      {"SMDDP_MIN_NP", "", "1", kForDevelopers,
+       "hvd.elastic.run ends the job when fewer ranks are left after a loss. smddprun --min-np sets it."},
+      {"SMDDP_MONITOR", "", "", kForUsers,
        "Folder in which every rank records its steps and the use of its host, for smddprun --diagnose "
        "(docs/insight.md); the same one on all hosts. smddprun --monitor sets it. Empty: nothing is recorded."},
-      {"SMDDP_MPI", "", "auto",
-       "Whether init() uses MPI: auto (when its launcher started the process, or it is initialised already), on, off.",
-       /*for_developers=*/true},
-      {"SMDDP_COORDINATOR", "", "", "With SMDDP_RANK: where rank 0 is found, as host:port; the same for every rank."},
-      {"SMDDP_PORT", "", "",
+      {"SMDDP_MPI", "", "auto", kForDevelopers,
+       "Whether init() uses MPI: auto (when its launcher started the process, or it is initialised already), on, off."},
+      {"SMDDP_COORDINATOR", "", "", kForUsers,
+       "With SMDDP_RANK: where rank 0 is found, as host:port; the same for every rank."},
+      {"SMDDP_PORT", "", "", kForUsers,
        "The port of rank 0's host at which ranks meet that no MPI has started. Empty: that of SMDDP_COORDINATOR or "
        "TF_CONFIG, or the one after MASTER_PORT (docs/launching.md)."},
-      {"SMDDP_RANK", "", "", "This process's number in a job that no MPI has started (docs/launching.md)."},
-      {"SMDDP_SECRET", "", "",
+      {"SMDDP_RANK", "", "", kForUsers, "This process's number in a job that no MPI has started (docs/launching.md)."},
+      {"SMDDP_SECRET", "", "", kForUsers,
        "Known to the ranks of a job only: those that no MPI has started sign with it what they tell each other at the "
        "start. Empty: whoever reaches rank 0's port while the job starts can take part."},
-      {"SMDDP_SIZE", "", "", "With SMDDP_RANK: how many ranks there are."},
-      {"SMDDP_NCCL_LIBRARY", "", "",
+      {"SMDDP_SIZE", "", "", kForUsers, "With SMDDP_RANK: how many ranks there are."},
+      {"SMDDP_NCCL_LIBRARY", "", "", kForDevelopers,
        "The NCCL to use. Empty: the one of the nvidia-nccl wheel beside TensorFlow, else libnccl.so.2 where the "
-       "dynamic linker finds it.",
-       /*for_developers=*/true},
-      {"SMDDP_RAIL_ALGORITHM", "", "auto",
+       "dynamic linker finds it."},
+      {"SMDDP_RAIL_ALGORITHM", "", "auto", kForDevelopers,
        "How equal slices are summed between nodes: direct, ring, recursive_doubling, halving_doubling, or auto, which "
-       "chooses for each operation (docs/algorithms.md). Must agree on all ranks.",
-       /*for_developers=*/true},
-      {"SMDDP_RAIL_BANDWIDTH_MBPS", "", "auto",
+       "chooses for each operation (docs/algorithms.md). Must agree on all ranks."},
+      {"SMDDP_RAIL_BANDWIDTH_MBPS", "", "auto", kForDevelopers,
        "Megabits per second that the cost model assumes between two nodes for each local rank. auto: measured by "
-       "init(). Must agree on all ranks.",
-       /*for_developers=*/true},
-      {"SMDDP_RAIL_LATENCY_US", "", "auto",
+       "init(). Must agree on all ranks."},
+      {"SMDDP_RAIL_LATENCY_US", "", "auto", kForDevelopers,
        "Microseconds from one node to another that the cost model assumes. auto: measured by init(). Must agree on all "
-       "ranks.",
-       /*for_developers=*/true},
-      {"SMDDP_SHARED_TENSORS", "", "1",
+       "ranks."},
+      {"SMDDP_SHARED_TENSORS", "", "1", kForUsers,
        "1: `hvd.init` gives TensorFlow an allocator that keeps the memory of large tensors between steps, where the "
-       "ranks "
-       "of a node read it (docs/performance.md). 0: tensors lie where TensorFlow puts them."},
-      {"SMDDP_STALL_ERROR_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0",
+       "ranks of a node read it (docs/performance.md). 0: tensors lie where TensorFlow puts them."},
+      {"SMDDP_STALL_ERROR_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0", kForUsers,
        "Seconds after which an operation that waits for missing ranks fails on all ranks. 0: never, however long a "
        "rank evaluates or saves; lost ranks are detected by SMDDP_HEARTBEAT_TIMEOUT."},
-      {"SMDDP_STALL_WARN_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS", "60",
+      {"SMDDP_STALL_WARN_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS", "60", kForUsers,
        "Seconds after which a warning names the ranks that an operation waits for and what they are doing; repeated "
        "each time the wait has doubled. At a program's start, if more, once after 5 s. 0: never."},
-      {"SMDDP_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "300",
+      {"SMDDP_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "300", kForUsers,
        "Seconds that init() waits for the other ranks before it fails."},
-      {"SMDDP_TIMELINE", "HOROVOD_TIMELINE", "",
+      {"SMDDP_TIMELINE", "HOROVOD_TIMELINE", "", kForUsers,
        "File for the timeline of all ranks, from init() to shutdown(), written by rank 0, for chrome://tracing or "
        "Perfetto (docs/timeline.md). DYNAMIC or empty: none until hvd.start_timeline(). Rank 0's value counts."},
-      {"SMDDP_TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES", "0",
+      {"SMDDP_TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES", "0", kForUsers,
        "1: the timeline that SMDDP_TIMELINE names has a mark CYCLE_START where the engine begins to move data after it "
        "was idle. 0: no."},
-      {"SMDDP_VERIFY", "", "0",
+      {"SMDDP_VERIFY", "", "0", kForUsers,
        "1: every collective is checked before its result is returned: checksums of the ranks' inputs and results are "
        "compared (docs/reliability.md). 0: no. Must agree on all ranks."},
   };

@@ -47,8 +47,8 @@ struct EnvVariable {
   std::string name;
   std::string alias;  // the HOROVOD_* name that is honoured too; the SMDDP_* one wins when both are set. "" for none
   std::string default_value;
+  bool for_developers;  // not meant for users
   std::string meaning;
-  bool for_developers = false;  // not meant for users
 };
 const std::vector<EnvVariable>& EnvVariables();
 // The names in this process's environment that begin with SMDDP_.

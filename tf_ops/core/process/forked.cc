@@ -12,8 +12,7 @@ std::atomic<bool> g_is_fork{false};
 }  // namespace
 
 void WatchForks() {
-  static const int registered = pthread_atfork(nullptr, nullptr, [] { g_is_fork = true; });
-  (void)registered;
+  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, [] { g_is_fork = true; });
 }
 
 bool IsFork() { return g_is_fork; }

@@ -55,10 +55,9 @@ void SetLog(LogLevel level, int rank, bool with_time) {
 
 bool Logs(LogLevel level) { return static_cast<int>(level) >= g_level.load(std::memory_order_relaxed); }
 
-void Log(LogLevel level, const std::string& message) {
-  if (!Logs(level)) return;
-  const std::string line = (g_with_time ? TimeText() : "") + "smddp_tf [rank " + std::to_string(g_rank.load()) + "] " +
-                           NameOf(level) + ": " + message + "\n";
+void LogLine(LogLevel level, const std::string& message) {
+  const std::string line =
+      Concat(g_with_time ? TimeText() : "", "smddp_tf [rank ", g_rank.load(), "] ", NameOf(level), ": ", message, "\n");
   std::fwrite(line.data(), 1, line.size(), stderr);  // a single call, so that lines of several ranks do not mix
 }
 

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "core/text.h"
+
 namespace smddp {
 
 enum class LogLevel { kTrace, kDebug, kInfo, kWarning, kError, kOff };
@@ -14,6 +16,11 @@ bool LogLevelFromName(const std::string& name, LogLevel* level);
 void SetLog(LogLevel level, int rank, bool with_time = false);
 // Would Log print it? For messages that are expensive to format.
 bool Logs(LogLevel level);
-void Log(LogLevel level, const std::string& message);
+void LogLine(LogLevel level, const std::string& message);
+// `message`: parts of a text (core/text.h).
+template <class... Parts>
+void Log(LogLevel level, const Parts&... message) {
+  if (Logs(level)) LogLine(level, Concat(message...));
+}
 
 }  // namespace smddp

@@ -1,7 +1,6 @@
 #include "cuda/kernels/jobs.h"
 
 #include <algorithm>
-#include <string>
 
 namespace smddp {
 namespace {
@@ -26,10 +25,8 @@ struct Way {
 Status CheckWay(const Way& way) {
   if (IsFloating(way.to) && IsFloating(way.from)) return Status::Ok();
   if (way.to == way.from && (way.scaling.identity() || way.to == DType::kBool)) return Status::Ok();
-  return Status(Reason::kBadArgument,
-                std::string("On a GPU tensors of dtype ") + NameOf(way.from) +
-                    " are copied only; they are converted and scaled in host memory. Requested: " + NameOf(way.to) +
-                    ".");
+  return Status(Reason::kBadArgument, "On a GPU tensors of dtype ", NameOf(way.from),
+                " are copied only; they are converted and scaled in host memory. Requested: ", NameOf(way.to), ".");
 }
 
 MoveJob BeginJob(const Way& way, void* packed) {

@@ -62,5 +62,11 @@ struct Api {
   const char* (*GetErrorString)(Result result);
   const char* (*GetLastError)(Comm comm);
 };
+// All of them, by their names in the library without "nccl".
+// clang-format off
+#define SMDDP_NCCL_FUNCTIONS(F) \
+  F(GetVersion) F(GetUniqueId) F(CommInitRankConfig) F(CommGetAsyncError) F(CommFinalize) F(CommDestroy) F(CommAbort) \
+  F(GroupStart) F(GroupEnd) F(AllReduce) F(ReduceScatter) F(AllGather) F(GetErrorString) F(GetLastError)
+// clang-format on
 
 }  // namespace smddp::nccl

@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <thread>
 
 #include "core/process/log.h"
@@ -91,8 +90,7 @@ Status NcclGroup::Call(const std::vector<GroupCall>& calls, DeviceStream stream)
   SMDDP_RETURN_IF_ERROR(CheckReady());
   for (const GroupCall& call : calls) {
     if (IsFloating(call.dtype)) continue;
-    return Status(Reason::kBadArgument,
-                  std::string("NCCL is used for floating dtypes only. Received: ") + NameOf(call.dtype) + ".");
+    return Status(Reason::kBadArgument, "NCCL is used for floating dtypes only. Received: ", NameOf(call.dtype), ".");
   }
   nccl::Result result = nccl::Result::kSuccess;
   on_device_([&] {
@@ -134,7 +132,7 @@ Status NcclGroup::CheckReady() {
   if (state_ == State::kReady) return Status::Ok();
   if (state_ == State::kFailed) return failure_;
   if (state_ == State::kEnded) return Status(Reason::kBadState, "The NCCL communicator was aborted.");
-  return Status(Reason::kBadState, "NCCL has not completed " + std::string(call_) + ": wait for Ready.");
+  return Status(Reason::kBadState, "NCCL has not completed ", call_, ": wait for Ready.");
 }
 
 Status NcclGroup::Look() {

@@ -37,9 +37,8 @@ class NcclLibrary final : public DeviceGroupLibrary {
   Result<std::unique_ptr<DeviceGroup>> Join(const std::string& id, int size, int member, Device& device) override {
     nccl::UniqueId unique = {};
     if (size < 1 || member < 0 || member >= size || id.size() != sizeof unique.bytes) {
-      return Status(Reason::kBadArgument, "NCCL cannot join as member " + std::to_string(member) + " of " +
-                                              std::to_string(size) + " with an id of " + std::to_string(id.size()) +
-                                              " bytes.");
+      return Status(Reason::kBadArgument, "NCCL cannot join as member ", member, " of ", size, " with an id of ",
+                    id.size(), " bytes.");
     }
     std::memcpy(unique.bytes, id.data(), id.size());
     auto on_device = [this, &device](const std::function<void()>& call) { on_device_(device, call); };
@@ -92,44 +91,25 @@ std::string Find() {
   return kName;
 }
 
-template <class Function>
-bool Look(void* library, const char* name, Function* function, std::string* missing) {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  if (*function == nullptr && missing->empty()) *missing = name;
-  return *function != nullptr;
-}
-
-std::string Words(int version) {
-  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-         std::to_string(version % 100);
-}
+std::string Words(int version) { return Concat(version / 10000, ".", version / 100 % 100, ".", version % 100); }
 
 // The functions of a library, or why they cannot be used.
 Result<std::unique_ptr<nccl::Api>> LookUp(void* library, const std::string& path, int* version) {
   auto api = std::make_unique<nccl::Api>();
   std::string missing;
-  if (Look(library, "ncclGetVersion", &api->GetVersion, &missing) &&
+#define SMDDP_LOOK_UP(name)                                                        \
+  api->name = reinterpret_cast<decltype(api->name)>(dlsym(library, "nccl" #name)); \
+  if (api->name == nullptr && missing.empty()) missing = "nccl" #name;
+  SMDDP_NCCL_FUNCTIONS(SMDDP_LOOK_UP)
+#undef SMDDP_LOOK_UP
+  if (api->GetVersion != nullptr &&
       (api->GetVersion(version) != nccl::Result::kSuccess || *version < nccl::kOldestVersion)) {
     // Versions up to 2.8 use another numbering: 2806.
-    return Status(Reason::kBadState,
-                  path + " is NCCL " + (*version < 10000 ? "2.8 or older" : Words(*version)) +
-                      ", and smddp_tf needs 2.14 or newer: pip install -U nvidia-nccl-cu12 (or nvidia-nccl-cu13).");
+    return Status(Reason::kBadState, path, " is NCCL ", *version < 10000 ? "2.8 or older" : Words(*version),
+                  ", and smddp_tf needs 2.14 or newer: pip install -U nvidia-nccl-cu12 (or nvidia-nccl-cu13).");
   }
-  Look(library, "ncclGetUniqueId", &api->GetUniqueId, &missing);
-  Look(library, "ncclCommInitRankConfig", &api->CommInitRankConfig, &missing);
-  Look(library, "ncclCommGetAsyncError", &api->CommGetAsyncError, &missing);
-  Look(library, "ncclCommFinalize", &api->CommFinalize, &missing);
-  Look(library, "ncclCommDestroy", &api->CommDestroy, &missing);
-  Look(library, "ncclCommAbort", &api->CommAbort, &missing);
-  Look(library, "ncclGroupStart", &api->GroupStart, &missing);
-  Look(library, "ncclGroupEnd", &api->GroupEnd, &missing);
-  Look(library, "ncclAllReduce", &api->AllReduce, &missing);
-  Look(library, "ncclReduceScatter", &api->ReduceScatter, &missing);
-  Look(library, "ncclAllGather", &api->AllGather, &missing);
-  Look(library, "ncclGetErrorString", &api->GetErrorString, &missing);
-  Look(library, "ncclGetLastError", &api->GetLastError, &missing);
   if (missing.empty()) return api;
-  return Status(Reason::kBadState, path + " is not a complete NCCL library: it lacks " + missing + ".");
+  return Status(Reason::kBadState, path, " is not a complete NCCL library: it lacks ", missing, ".");
 }
 
 }  // namespace
@@ -142,10 +122,9 @@ Result<DeviceGroupLibrary*> LoadNccl(const std::string& path, OnDevice on_device
   if (const auto found = loaded->find(from); found != loaded->end()) return found->second;
   void* const library = dlopen(from.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    return Status(Reason::kBadState, "NCCL cannot be loaded: " + std::string(dlerror()) +
-                                         ". Install the wheel for TensorFlow's CUDA (pip install "
-                                         "nvidia-nccl-cu12 or nvidia-nccl-cu13), or set SMDDP_NCCL_LIBRARY "
-                                         "to the path of libnccl.so.2.");
+    return Status(Reason::kBadState, "NCCL cannot be loaded: ", dlerror(),
+                  ". Install the wheel for TensorFlow's CUDA (pip install nvidia-nccl-cu12 or nvidia-nccl-cu13), or "
+                  "set SMDDP_NCCL_LIBRARY to the path of libnccl.so.2.");
   }
   int version = 0;
   Result<std::unique_ptr<nccl::Api>> api = LookUp(library, from, &version);

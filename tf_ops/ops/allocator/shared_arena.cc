@@ -85,8 +85,7 @@ void SharedArena::RegisterForks() {
     for (SharedArena* arena : TheArenas().all) arena->AfterFork(/*in_child=*/true);
     TheArenas().mutex.unlock();
   };
-  static const int registered = pthread_atfork(before, in_parent, in_child);
-  (void)registered;
+  [[maybe_unused]] static const int registered = pthread_atfork(before, in_parent, in_child);
 }
 
 void SharedArena::BeforeFork() {

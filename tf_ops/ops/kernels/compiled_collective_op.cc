@@ -49,9 +49,8 @@ class CompiledCollectiveKernel final : public CollectiveKernel {
   int gathered_ranks_ = 1;
 };
 
-REGISTER_KERNEL_BUILDER(Name("SmddpCompiledCollective").Device(tensorflow::DEVICE_CPU), CompiledCollectiveKernel);
-[[maybe_unused]] const bool compiled_collective_on_gpu =
-    OnGpu<CompiledCollectiveKernel>("SmddpCompiledCollective", {}, {"tensors", "after", "results", "token"});
+[[maybe_unused]] const bool registered =
+    Register<CompiledCollectiveKernel>("SmddpCompiledCollective", {}, {"tensors", "after", "results", "token"});
 
 }  // namespace
 }  // namespace smddp::ops

@@ -98,13 +98,10 @@ class AllgatherKernel final : public CollectiveKernel {
   void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
     Result<std::vector<TensorRef>> tensors = MakeTensorRefs(context, InputAlone);
     if (!tensors.ok()) return done(tensors.status());
-    AllgatherRequest request;
-    request.name = tensor_name();
-    request.tensors = std::move(*tensors);
-    request.allocate = [context](int tensor, const std::vector<int64_t>& dim0_of_rank) {
+    const auto allocate = [context](int tensor, const std::vector<int64_t>& dim0_of_rank) {
       return AllocateRows(context, tensor, std::accumulate(dim0_of_rank.begin(), dim0_of_rank.end(), int64_t{0}));
     };
-    session.Allgather(std::move(request), std::move(done));
+    session.Allgather({tensor_name(), std::move(*tensors), allocate}, std::move(done));
   }
 };
 
@@ -172,20 +169,13 @@ class JoinKernel final : public CollectiveKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("SmddpAllreduce").Device(tensorflow::DEVICE_CPU), AllreduceKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpReducescatter").Device(tensorflow::DEVICE_CPU), ReducescatterKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpBroadcast").Device(tensorflow::DEVICE_CPU), BroadcastKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpAllgather").Device(tensorflow::DEVICE_CPU), AllgatherKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpAlltoall").Device(tensorflow::DEVICE_CPU), AlltoallKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpBarrier").Device(tensorflow::DEVICE_CPU), BarrierKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpJoin").Device(tensorflow::DEVICE_CPU), JoinKernel);
-[[maybe_unused]] const bool on_gpu =
-    OnGpu<AllreduceKernel>("SmddpAllreduce", {"tensors", "reduced"}, {}) &&
-    OnGpu<ReducescatterKernel>("SmddpReducescatter", {"tensors", "reduced"}, {}) &&
-    OnGpu<BroadcastKernel>("SmddpBroadcast", {}, {"tensors", "received"}) &&
-    OnGpu<AllgatherKernel>("SmddpAllgather", {}, {"tensors", "gathered"}) &&
-    OnGpu<AlltoallKernel>("SmddpAlltoall", {}, {"tensor", "splits", "received", "received_splits"}) &&
-    OnGpu<BarrierKernel>("SmddpBarrier", {}, {}) && OnGpu<JoinKernel>("SmddpJoin", {}, {"last"});
+[[maybe_unused]] const bool registered =
+    Register<AllreduceKernel>("SmddpAllreduce", {"tensors", "reduced"}, {}) &&
+    Register<ReducescatterKernel>("SmddpReducescatter", {"tensors", "reduced"}, {}) &&
+    Register<BroadcastKernel>("SmddpBroadcast", {}, {"tensors", "received"}) &&
+    Register<AllgatherKernel>("SmddpAllgather", {}, {"tensors", "gathered"}) &&
+    Register<AlltoallKernel>("SmddpAlltoall", {}, {"tensor", "splits", "received", "received_splits"}) &&
+    Register<BarrierKernel>("SmddpBarrier", {}, {}) && Register<JoinKernel>("SmddpJoin", {}, {"last"});
 
 }  // namespace
 }  // namespace smddp::ops

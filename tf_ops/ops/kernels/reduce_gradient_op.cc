@@ -69,11 +69,10 @@ class PartKernel final : public ReduceGradientKernel {
   void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
     const Result<int> place = session.PlaceInParts(parting_.parts);
     if (place.ok() && *place == place_) return ReduceGradientKernel::Start(session, context, std::move(done));
-    done(Status(Reason::kBadArgument,
-                "This graph was traced for part " + std::to_string(place_) + " of " + std::to_string(parting_.parts) +
-                    ". In this session " +
-                    (place.ok() ? "the rank has part " + std::to_string(*place) : place.status().message()) +
-                    ". Make the optimizer and the model anew, and load a saved state."));
+    done(Status(Reason::kBadArgument, "This graph was traced for part ", place_, " of ", parting_.parts,
+                ". In this session ",
+                place.ok() ? "the rank has part " + std::to_string(*place) : place.status().message(),
+                ". Make the optimizer and the model anew, and load a saved state."));
   }
   Result<TensorRef> MakeRef(tensorflow::OpKernelContext* context, int index) const override {
     const tensorflow::Tensor& input = context->input(index);
@@ -86,9 +85,8 @@ class PartKernel final : public ReduceGradientKernel {
     ref.parting = parting_;
     const tensorflow::Tensor& part = gathers ? input : *output;
     if (part.NumElements() == parting_.Length(ref.elements())) return ref;
-    return Status(Reason::kBadArgument, "Expected a part of " + std::to_string(parting_.Length(ref.elements())) +
-                                            " elements. Received: " + std::to_string(part.NumElements()) + ", for " +
-                                            tensor_name() + ".");
+    return Status(Reason::kBadArgument, "Expected a part of ", parting_.Length(ref.elements()),
+                  " elements. Received: ", part.NumElements(), ", for ", tensor_name(), ".");
   }
 
   Parting parting_;
@@ -96,13 +94,10 @@ class PartKernel final : public ReduceGradientKernel {
   tensorflow::TensorShape shape_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("SmddpReducePart").Device(tensorflow::DEVICE_CPU), PartKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpGatherPart").Device(tensorflow::DEVICE_CPU), PartKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpReduceGradient").Device(tensorflow::DEVICE_CPU), ReduceGradientKernel);
-[[maybe_unused]] const bool reduce_gradient_on_gpu =
-    OnGpu<ReduceGradientKernel>("SmddpReduceGradient", {"gradient", "reduced"}, {}) &&
-    OnGpu<PartKernel>("SmddpReducePart", {}, {"gradient", "reduced"}) &&
-    OnGpu<PartKernel>("SmddpGatherPart", {}, {"gradient", "reduced"});
+[[maybe_unused]] const bool registered =
+    Register<ReduceGradientKernel>("SmddpReduceGradient", {"gradient", "reduced"}, {}) &&
+    Register<PartKernel>("SmddpReducePart", {}, {"gradient", "reduced"}) &&
+    Register<PartKernel>("SmddpGatherPart", {}, {"gradient", "reduced"});
 
 }  // namespace
 }  // namespace smddp::ops

@@ -64,8 +64,7 @@ class TopologyValueKernel final : public tensorflow::OpKernel {
   int process_set_ = 0;
 };
 
-REGISTER_KERNEL_BUILDER(Name("SmddpTopologyValue").Device(tensorflow::DEVICE_CPU), TopologyValueKernel);
-[[maybe_unused]] const bool topology_value_on_gpu = OnGpu<TopologyValueKernel>("SmddpTopologyValue", {}, {"value"});
+[[maybe_unused]] const bool registered = Register<TopologyValueKernel>("SmddpTopologyValue", {}, {"value"});
 
 }  // namespace
 }  // namespace smddp::ops

@@ -98,16 +98,15 @@ class CompiledCollectiveXlaKernel final : public tensorflow::XlaOpKernel {
     if (!EngineReachesGpus()) {
       return Status(
           Reason::kUnsupported,
-          "smddp_tf cannot access this GPU, so it cannot reduce in a function compiled by XLA for it. "
-          "`smddprun --check-build` shows the reason. Use jit_compile=False, in model.compile or in the tf.function "
-          "that holds '" +
-              call_.name + "'.");
+          "smddp_tf cannot access this GPU, so it cannot reduce in a function compiled by XLA for it. `smddprun "
+          "--check-build` shows the reason. Use jit_compile=False, in model.compile or in the tf.function that holds '",
+          call_.name, "'.");
     }
     if (call_.kind == CompiledKind::kBroadcast || call_.kind == CompiledKind::kAllgather) {
       return Status(Reason::kUnsupported,
                     "hvd.broadcast and hvd.allgather are not supported in a function that XLA compiles for a GPU; "
-                    "hvd.allreduce, the tape and the optimizer are. Call '" +
-                        call_.name + "' before or after the compiled function.");
+                    "hvd.allreduce, the tape and the optimizer are. Call '",
+                    call_.name, "' before or after the compiled function.");
     }
     return Status::Ok();
   }

@@ -31,7 +31,7 @@ Status NotInitialized(bool was_ended) {
                   "the process with multiprocessing.get_context(\"spawn\").");
   }
   const char* why = was_ended ? " hvd.shutdown() has ended the session." : " (Horovod's words; this is smddp_tf.)";
-  return Status(Reason::kBadState, std::string("Horovod has not been initialized; use hvd.init().") + why);
+  return Status(Reason::kBadState, "Horovod has not been initialized; use hvd.init().", why);
 }
 
 }  // namespace smddp

@@ -19,11 +19,11 @@ namespace {
 
 using Segments = std::vector<Segment>;  // the node's, by local rank
 
-// What the ranks of the node map, by local rank.
+// What the ranks of the node map.
 struct NodeMemory {
   Segments segments;
-  std::vector<MappedTensors> of_others;
-  std::vector<BufferView> tensors;  // empty: not shared
+  std::vector<std::shared_ptr<std::byte>> of_others;  // keep the other ranks' tensors mapped
+  std::vector<BufferView> tensors;                    // by local rank; empty: not shared
 };
 
 // The first message of a rank: where it runs, and what must be the same everywhere.
@@ -65,9 +65,8 @@ Status SameFacts(const FactKind& kind, const Facts& first, int rank, const Facts
     };
     if (fact(first) == fact(other)) continue;
     const std::string what = fact(first).first.empty() ? fact(other).first : fact(first).first;
-    return Status(Reason::kDisagreement, kind.prefix + what + " must be the same on all ranks: rank 0 has " +
-                                             fact(first).second + ", rank " + std::to_string(rank) + " has " +
-                                             fact(other).second + ". " + kind.advice);
+    return Status(Reason::kDisagreement, kind.prefix, what, " must be the same on all ranks: rank 0 has ",
+                  fact(first).second, ", rank ", rank, " has ", fact(other).second, ". ", kind.advice);
   }
   return Status::Ok();
 }
@@ -102,9 +101,8 @@ Result<std::vector<Hello>> DecodeHellos(const std::vector<std::string>& texts) {
     SMDDP_RETURN_IF_ERROR(
         SameFacts(kVersion, {{"smddp_tf", hellos[0].version}}, rank, {{"smddp_tf", hellos[i].version}}));
     if (!readable) {
-      return Status(
-          Reason::kDisagreement,
-          "Rank " + std::to_string(rank) + " runs another version of smddp_tf. Install the same version on all hosts.");
+      return Status(Reason::kDisagreement, "Rank ", rank,
+                    " runs another version of smddp_tf. Install the same version on all hosts.");
     }
     SMDDP_RETURN_IF_ERROR(SameFacts(kSetting, hellos[0].settings, rank, hellos[i].settings));
     SMDDP_RETURN_IF_ERROR(SameFacts(kVersion, hellos[0].versions, rank, hellos[i].versions));
@@ -113,21 +111,18 @@ Result<std::vector<Hello>> DecodeHellos(const std::vector<std::string>& texts) {
 }
 
 // Only where this rank has such memory.
-Status MapTensors(const Topology& topology, const std::vector<Hello>& hellos, const TensorMemory& mine,
-                  NodeMemory* memory) {
-  memory->of_others.resize(topology.local_size());
+Status MapAllTensors(const Topology& topology, const std::vector<Hello>& hellos, const TensorMemory& mine,
+                     NodeMemory* memory) {
   for (int member = 0; member < topology.local_size(); ++member) {
     if (member == topology.local_rank()) {
       memory->tensors.push_back(mine.memory);
       continue;
     }
     const int rank = topology.node().world_rank(member);
-    auto opened = MappedTensors::Open(hellos[rank].tensors);
-    if (!opened.ok()) {
-      return Status(Reason::kNoResources, "of rank " + std::to_string(rank) + ": " + opened.status().message());
-    }
-    memory->of_others[member] = std::move(*opened);
-    memory->tensors.push_back(memory->of_others[member].memory());
+    const auto mapped = MapTensors(hellos[rank].tensors);
+    if (!mapped.ok()) return Status(Reason::kNoResources, "of rank ", rank, ": ", mapped.status().message());
+    memory->of_others.push_back(mapped.value());
+    memory->tensors.push_back({mapped.value().get(), static_cast<size_t>(hellos[rank].tensors.bytes)});
   }
   return Status::Ok();
 }
@@ -146,7 +141,7 @@ Result<std::vector<Ready>> ExchangeReady(const Ready& mine, const Exchange& exch
   SMDDP_ASSIGN_OR_RETURN(const auto texts, exchange(Encode(mine)));
   std::vector<Ready> all(texts.size());
   for (size_t rank = 0; rank < texts.size(); ++rank) {
-    if (!Decode(texts[rank], &all[rank])) return OtherVersion("The start-up message of rank " + std::to_string(rank));
+    if (!Decode(texts[rank], &all[rank])) return OtherVersion("The start-up message of rank ", rank);
   }
   return all;
 }
@@ -156,10 +151,10 @@ Result<std::shared_ptr<NodeMemory>> ShareMemory(const Topology& topology, const 
   auto memory = std::make_shared<NodeMemory>();
   memory->segments.resize(topology.local_size());
   const bool wanted = topology.local_size() > 1 && tensors.memory.size > 0;
-  const Status mapped = wanted ? MapTensors(topology, hellos, tensors, memory.get()) : Status::Ok();
+  const Status mapped = wanted ? MapAllTensors(topology, hellos, tensors, memory.get()) : Status::Ok();
   if (!mapped.ok()) {
-    Log(LogLevel::kInfo,
-        "The ranks of this node copy tensors that they could share: this rank cannot map those " + mapped.message());
+    Log(LogLevel::kInfo, "The ranks of this node copy tensors that they could share: this rank cannot map those ",
+        mapped.message());
   }
   if (topology.local_size() > 1 && topology.local_rank() == 0) Segment::RemoveStale();
   Segment& mine = memory->segments[topology.local_rank()];
@@ -214,8 +209,8 @@ Result<const AllreduceAlgorithm*> RailAlgorithmNamed(const std::string& name) {
   if (const AllreduceAlgorithm* algorithm = AlgorithmByName(name)) return algorithm;
   std::string names = "auto";
   for (const AllreduceAlgorithm* algorithm : Algorithms()) names += std::string(", ") + algorithm->info().name;
-  return Status(Reason::kBadArgument, "Environment variable SMDDP_RAIL_ALGORITHM must be one of " + names +
-                                          ". Received: '" + name + "'. Correct or unset it on every rank.");
+  return Status(Reason::kBadArgument, "Environment variable SMDDP_RAIL_ALGORITHM must be one of ", names,
+                ". Received: '", name, "'. Correct or unset it on every rank.");
 }
 
 namespace {
@@ -228,9 +223,9 @@ Result<RailChoice> ChooseRail(const Topology& topology, const Env& env, Transpor
   const bool given = env.rail_latency_s > 0 && env.rail_bytes_per_s > 0;
   if (topology.node_count() > 1 && rail.by_name == nullptr && !given) {
     SMDDP_ASSIGN_OR_RETURN(rail.link, MeasureLink(topology, *far, exchange, deadline));
-    Log(LogLevel::kDebug, "between nodes: latency " + RateText(rail.link.latency_s * 1e6) + " us, " +
-                              RateText(rail.link.bytes_per_s * 8e-6) + " Mbit/s for each local rank, " +
-                              RateText(rail.link.message_s * 1e6) + " us to send a message");
+    Log(LogLevel::kDebug, "between nodes: latency ", RateText(rail.link.latency_s * 1e6), " us, ",
+        RateText(rail.link.bytes_per_s * 8e-6), " Mbit/s for each local rank, ", RateText(rail.link.message_s * 1e6),
+        " us to send a message");
   }
   if (env.rail_latency_s > 0) rail.link.latency_s = env.rail_latency_s;
   if (env.rail_bytes_per_s > 0) rail.link.bytes_per_s = env.rail_bytes_per_s;

@@ -60,17 +60,15 @@ class Neighbours {
 
   Status Await(std::vector<Ticket> tickets, int64_t start_ns) {
     while (!tickets.empty()) {
-      SMDDP_ASSIGN_OR_RETURN(const bool moved, far_.Progress());
-      (void)moved;
+      SMDDP_RETURN_IF_ERROR(far_.Progress().status());
       SMDDP_ASSIGN_OR_RETURN(const bool done, far_.Test(tickets.back()));
       if (done) {
         tickets.pop_back();
         continue;
       }
       if (deadline_.passed()) {
-        return Status(Reason::kTimedOut, "No message arrived from rank " + std::to_string(left_) +
-                                             " in time (SMDDP_START_TIMEOUT), or none could be sent to rank " +
-                                             std::to_string(right_) + ".");
+        return Status(Reason::kTimedOut, "No message arrived from rank ", left_,
+                      " in time (SMDDP_START_TIMEOUT), or none could be sent to rank ", right_, ".");
       }
       if (SecondsSince(start_ns) < kAimSeconds) {
         sched_yield();
@@ -131,11 +129,7 @@ Result<LinkSpeed> Worst(bool measured, const LinkSpeed& mine, const Exchange& ex
     WireReader reader(text);
     const LinkSpeed other = reader.Get<LinkSpeed>();
     if (!reader.at_end()) continue;
-    if (!IsPossible(other)) {
-      return Status(Reason::kInternal,
-                    "A rank sent an impossible speed of the link between nodes. Do all ranks run "
-                    "the same version of smddp_tf?");
-    }
+    if (!IsPossible(other)) return OtherVersion("A rank sent an impossible speed of the link between nodes");
     worst.latency_s = std::max(worst.latency_s, other.latency_s);
     worst.message_s = std::max(worst.message_s, other.message_s);
     worst.bytes_per_s = std::min(worst.bytes_per_s, other.bytes_per_s);

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "core/status.h"
-#include "core/wire.h"
 #include "runtime/control/running_tasks.h"
 #include "runtime/control/trace.h"
 #include "topology/topology.h"
@@ -38,7 +37,7 @@ std::string NumbersOf(const Topology& topology, const Ranks& ranks) {
 
 // The error that ends a session when an engine of this version cannot have sent a message.
 inline Status Refused(const Topology& topology, int from, const char* what = "sent an invalid control message") {
-  return OtherVersion("Rank " + std::to_string(topology.global_rank(from)) + " " + what);
+  return OtherVersion("Rank ", topology.global_rank(from), " ", what);
 }
 
 // The engine's services for components.
@@ -75,7 +74,7 @@ class Component {
 
   // A message of one of its types. An error ends the session: `from` must not send that (Refused).
   virtual Status OnMessage(int from, std::string_view /*message*/) {
-    return Status(Reason::kInternal, "A message of rank " + std::to_string(from) + " has an unknown type.");
+    return Status(Reason::kInternal, "A message of rank ", from, " has an unknown type.");
   }
   // After every round of the loop; and five times a second while the session has not failed.
   virtual void Step() {}

@@ -63,11 +63,9 @@ const char* NameOf(RequestKind kind) { return kNames[static_cast<int>(kind)]; }
 const char* CapitalNameOf(RequestKind kind) { return kCapitalNames[static_cast<int>(kind)]; }
 
 Status GivenUpBy(int rank) {
-  return Status(
-      Reason::kStepGivenUp,
-      "Rank " + std::to_string(rank) +
-          " gave up a step: another operation of the step failed there before the gradients were reduced (see that "
-          "rank's own error). The step has failed on all ranks; the session continues with the next one.");
+  return Status(Reason::kStepGivenUp, "Rank ", rank,
+                " gave up a step: another operation of the step failed there before the gradients were reduced (see "
+                "that rank's own error). The step has failed on all ranks; the session continues with the next one.");
 }
 
 bool Batch::IsWellFormed() const {

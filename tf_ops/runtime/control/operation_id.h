@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "core/status.h"
 
@@ -19,9 +18,8 @@ constexpr int kBucketBits = 13;
 constexpr int kMaxBuckets = 1 << kBucketBits;
 
 inline Status TooManyPlans() {
-  return Status(Reason::kNoResources, "More than " + std::to_string(kMaxPlans) +
-                                          " different lists of gradients at one time. Use fewer optimizers or tapes "
-                                          "in one graph.");
+  return Status(Reason::kNoResources, "More than ", kMaxPlans,
+                " different lists of gradients at one time. Use fewer optimizers or tapes in one graph.");
 }
 
 inline uint32_t PlannedOperation(int plan, int bucket) {

@@ -57,8 +57,7 @@ class Trace {
   void RecordAt(int64_t time_ns, TraceWhat what, const std::string& name, int index, const std::string& detail) {
     std::lock_guard<std::mutex> lock(mutex_);
     if ((readers_ & kText) != 0) {
-      Log(LogLevel::kTrace, std::string(NameOf(what)) + " '" + name + "' " + std::to_string(index) +
-                                (detail.empty() ? "" : " " + detail));
+      Log(LogLevel::kTrace, NameOf(what), " '", name, "' ", index, detail.empty() ? "" : " " + detail);
     }
     if ((readers_ & kEvents) != 0) events_.push_back({what, name, index, time_ns, detail});
     if ((readers_ & kStream) == 0) return;

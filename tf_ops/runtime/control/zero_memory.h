@@ -25,8 +25,8 @@ class ZeroMemory {
     if (!shared_ || block_ == nullptr || block_->bytes < bytes) block_ = std::make_shared<Block>(bytes, !shared_);
     if (block_->zeros == nullptr || (!shared_ && block_->results == nullptr)) {
       block_.reset();
-      return Status(Reason::kNoResources, "No memory for " + std::to_string(bytes) +
-                                              " bytes of zeros, which this rank contributes after hvd.join.");
+      return Status(Reason::kNoResources, "No memory for ", bytes,
+                    " bytes of zeros, which this rank contributes after hvd.join.");
     }
     tensor.input = block_->zeros.get();
     tensor.output = block_->results.get();

@@ -22,9 +22,8 @@ std::vector<int> Without(const std::vector<int>& told, std::vector<int> ranks) {
 
 std::vector<Departures::Forward> Departures::Add(int rank, const Goodbye& goodbye, int64_t now_ns) {
   if (rank != topology_.rank()) {
-    Log(LogLevel::kDebug, NamedWithHost(topology_, rank) + " has ended its session" +
-                              (topology_.is_process_set() ? " of a process set" : "") +
-                              (goodbye.clean ? "" : " with operations under way"));
+    Log(LogLevel::kDebug, NamedWithHost(topology_, rank), " has ended its session",
+        topology_.is_process_set() ? " of a process set" : "", goodbye.clean ? "" : " with operations under way");
   }
   const int mine = topology_.node_index(), its = topology_.node_of(rank);
   const bool was_reader = ReaderOf(its) == rank;

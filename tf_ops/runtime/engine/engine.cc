@@ -126,8 +126,8 @@ void Engine::Tick(int64_t now_ns) {
       if (!status.ok()) Fail(status);
     }
     if (!failed_.ok() || tasks_.empty() || now_ns - pace_.last_moved_ns() <= kStuckNs) continue;
-    Fail(Status(Reason::kPeerLeft, who + " while " + tasks_.all().front().name +
-                                       " needed it. Do all ranks run the same number of steps?"));
+    Fail(Status(Reason::kPeerLeft, who, " while ", tasks_.all().front().name,
+                " needed it. Do all ranks run the same number of steps?"));
   }
 }
 

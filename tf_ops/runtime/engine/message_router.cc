@@ -83,9 +83,9 @@ Status MessageRouter::OnGoodbye(int from, std::string_view message) {
   if (!Decode(message, &goodbye)) return Refused(bus_.topology(), from);
   Depart(from, goodbye);
   if (goodbye.clean) return Status::Ok();
-  bus_.FailHere(Status(Reason::kPeerLeft, "Rank " + std::to_string(bus_.topology().global_rank(from)) +
-                                              " ended its session (hvd.shutdown, an exception or the end of its "
-                                              "program) while operations were under way. Its own output says why."));
+  bus_.FailHere(Status(Reason::kPeerLeft, "Rank ", bus_.topology().global_rank(from),
+                       " ended its session (hvd.shutdown, an exception or the end of its program) while operations "
+                       "were under way. Its own output says why."));
   return Status::Ok();
 }
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "core/process/log.h"
-
 namespace smddp {
 namespace {
 
@@ -89,10 +87,9 @@ Result<DeviceContext*> DevicePaths::ContextFor(const std::vector<TensorRef>& ten
     const DeviceInfo& mine = context_->device().info();
     const DeviceInfo& its = tensor.device->device().info();
     if (its.index == mine.index) continue;
-    return Status(Reason::kBadArgument,
-                  "Rank " + std::to_string(fabric_.topology.global_rank(fabric_.topology.rank())) +
-                      " has tensors on GPU " + std::to_string(its.index) + " and on GPU " + std::to_string(mine.index) +
-                      ". A rank can use only one GPU: tf.config.set_visible_devices(gpus[hvd.local_rank()], 'GPU').");
+    return Status(Reason::kBadArgument, "Rank ", fabric_.topology.global_rank(fabric_.topology.rank()),
+                  " has tensors on GPU ", its.index, " and on GPU ", mine.index,
+                  ". A rank can use only one GPU: tf.config.set_visible_devices(gpus[hvd.local_rank()], 'GPU').");
   }
   return context_.get();
 }

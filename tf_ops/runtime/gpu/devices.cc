@@ -24,19 +24,16 @@ std::string BesideThisLibrary() {
 Result<DevicePlugin*> Open(const DeviceLibraries& libraries) {
   const std::string path = libraries.gpu.empty() ? BesideThisLibrary() : libraries.gpu;
   if (libraries.gpu.empty() && access(path.c_str(), F_OK) != 0) {
-    return Status(
-        Reason::kBadState,
-        "This smddp_tf was built without CUDA: there was no compiler for it. pip install nvidia-cuda-nvrtc-cu12 "
-        "nvidia-cuda-runtime-cu12, and build it again (docs/gpu.md).");
+    return Status(Reason::kBadState,
+                  "This smddp_tf was built without CUDA: there was no compiler for it. pip install "
+                  "nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12, and build it again (docs/gpu.md).");
   }
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    return Status(Reason::kBadState, "The GPU part of smddp_tf cannot be loaded: " + std::string(dlerror()));
-  }
+  if (library == nullptr) return Status(Reason::kBadState, "The GPU part of smddp_tf cannot be loaded: ", dlerror());
   const auto make = reinterpret_cast<MakeDevicePlugin*>(dlsym(library, kMakeDevicePlugin));
   DevicePlugin* const plugin = make != nullptr ? make(kDevicePluginVersion, libraries.nccl.c_str()) : nullptr;
   if (plugin != nullptr) return plugin;
-  return Status(Reason::kBadState, path + " belongs to another version of smddp_tf. Build or install smddp_tf again.");
+  return Status(Reason::kBadState, path, " belongs to another version of smddp_tf. Build or install smddp_tf again.");
 }
 
 }  // namespace

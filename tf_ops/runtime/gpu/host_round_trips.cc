@@ -31,10 +31,9 @@ Result<std::shared_ptr<HostRoundTrips::Gpu>> HostRoundTrips::Of(Device& device) 
     gpu_ = std::make_shared<Gpu>(device, stream, may_allocate_);
   }
   if (&gpu_->device == &device) return gpu_;
-  return Status(Reason::kBadArgument,
-                "A tensor is on GPU " + std::to_string(device.info().index) + ", earlier tensors are on GPU " +
-                    std::to_string(gpu_->device.info().index) +
-                    ". A rank can use only one GPU: tf.config.set_visible_devices(gpus[hvd.local_rank()], 'GPU').");
+  return Status(Reason::kBadArgument, "A tensor is on GPU ", device.info().index, ", earlier tensors are on GPU ",
+                gpu_->device.info().index,
+                ". A rank can use only one GPU: tf.config.set_visible_devices(gpus[hvd.local_rank()], 'GPU').");
 }
 
 void HostRoundTrips::KeepMemory() {
@@ -107,10 +106,9 @@ void HostRoundTrips::Begin(const std::string& name, Tensors what, OnHost on_host
   };
   for (const TensorRef& tensor : what.tensors) {
     if (tensor.device != nullptr) continue;
-    return done(Status(
-        Reason::kBadArgument,
-        "'" + name +
-            "' has some tensors in host memory and others on a GPU. Put all of them on one device (tf.device)."));
+    return done(
+        Status(Reason::kBadArgument, "'", name,
+               "' has some tensors in host memory and others on a GPU. Put all of them on one device (tf.device)."));
   }
   Result<std::shared_ptr<Gpu>> gpu = Of(what.tensors.front().device->device());
   if (!gpu.ok()) return done(gpu.status());

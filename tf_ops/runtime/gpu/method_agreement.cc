@@ -55,7 +55,7 @@ Status MethodAgreement::OnRound(const std::vector<std::string>& texts) {
   settled_ = all_started;
   if (settled_) {
     context_->Use(method());
-    Log(LogLevel::kInfo, std::string("gradients on GPUs use the method '") + NameOf(method()) + "'");
+    Log(LogLevel::kInfo, "gradients on GPUs use the method '", NameOf(method()), "'");
   }
   const std::string& id = all[members().world_rank(0)].id;
   if (mine_.started || context_->calls() != nullptr || id.empty()) return Status::Ok();
@@ -69,8 +69,7 @@ void MethodAgreement::Step() {
   if (!mine_.started && mine_.why_not.empty()) {
     Result<bool> joined = context_->calls() != nullptr ? context_->calls()->Joined() : Result<bool>(false);
     if (joined.ok() && !*joined && NowNs() - begun_ns_ > static_cast<int64_t>(seconds_ * 1e9)) {
-      joined = Status(Reason::kTimedOut,
-                      "NCCL has not connected the ranks within " + std::to_string(static_cast<int>(seconds_)) + " s");
+      joined = Status(Reason::kTimedOut, "NCCL has not connected the ranks within ", static_cast<int>(seconds_), " s");
     }
     mine_.started = joined.ok() && *joined;
     if (!joined.ok()) Fails(joined.status());
@@ -84,8 +83,7 @@ Status MethodAgreement::Next(const std::string& why) {
   context_->End(/*failed=*/true);
   methods_.erase(methods_.begin());
   if (methods_.empty()) {
-    return Status(Reason::kBadState,
-                  std::string("SMDDP_GPU_STAGE=") + NameOf(failed) + ", but it does not start. " + why);
+    return Status(Reason::kBadState, "SMDDP_GPU_STAGE=", NameOf(failed), ", but it does not start. ", why);
   }
   TellWhyNot(topology_, method(), failed, why);
   Start();
@@ -94,8 +92,8 @@ Status MethodAgreement::Next(const std::string& why) {
 
 void TellWhyNot(const Topology& topology, DeviceMethod taken, DeviceMethod expected, const std::string& why) {
   if (topology.rank() != 0) return;
-  Log(LogLevel::kWarning, std::string("gradients on GPUs use the method '") + NameOf(taken) + "' and not '" +
-                              NameOf(expected) + "': " + why);
+  Log(LogLevel::kWarning, "gradients on GPUs use the method '", NameOf(taken), "' and not '", NameOf(expected),
+      "': ", why);
 }
 
 }  // namespace smddp

@@ -26,7 +26,7 @@ class CancelWatch : public Component {
 
   // `what`: the request, or the gradient, whose step was cancelled.
   void Add(const std::string& what) {
-    Log(LogLevel::kDebug, "the step that holds '" + what + "' was cancelled");
+    Log(LogLevel::kDebug, "the step that holds '", what, "' was cancelled");
     cancelled_.push_back({what, NowNs()});
   }
   void Tick(int64_t now_ns) override {
@@ -40,11 +40,9 @@ class CancelWatch : public Component {
     if (now_ns - first.when_ns < kGraceNs || now_ns - bus_.last_worked_ns() < kGraceNs) return;
     const Topology& topology = bus_.topology();
     if (!report_.AskAll(now_ns) || !report_.AllWait(kGraceNs / 2)) return;
-    bus_.Fail(
-        Status(Reason::kStepGivenUp,
-               "Rank " + std::to_string(topology.global_rank(topology.rank())) +
-                   " gave up a step: another operation of the step failed there (see that rank's own error) while '" +
-                   first.what + "' waited for the other ranks or for other gradients."));
+    bus_.Fail(Status(Reason::kStepGivenUp, "Rank ", topology.global_rank(topology.rank()),
+                     " gave up a step: another operation of the step failed there (see that rank's own error) while '",
+                     first.what, "' waited for the other ranks or for other gradients."));
   }
 
  private:

@@ -15,11 +15,7 @@ std::string Seconds(double seconds) {
   return text;
 }
 
-std::string Ranks(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text;
-}
+std::string Ranks(const std::vector<int>& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + Listed(ranks); }
 
 }  // namespace
 

@@ -31,8 +31,8 @@ bool StallReport::AskAll(int64_t now_ns) {
       asked.answer = local_status_();
       asked.answered_ns = now_ns;
     } else {
-      Log(LogLevel::kDebug, "an operation has waited for too long: asking rank " +
-                                std::to_string(topology_.global_rank(rank)) + " for its status");
+      Log(LogLevel::kDebug, "an operation has waited for too long: asking rank ", topology_.global_rank(rank),
+          " for its status");
       RankStatus question;
       question.asks = true;
       bus_.Post(rank, Encode(question));

@@ -27,8 +27,7 @@ std::string DescribeWait(const Plan& plan, const PlannedBucket* bucket, int64_t 
   const std::string since = "gradients of '" + plan.spec().key + "' have waited for " +
                             std::to_string(waited_ns / 1000000000) + " s on this rank ";
   if (bucket == nullptr) {
-    return since + "for rank " + std::to_string(topology.global_rank(0)) +
-           " to compute all of them for the first time.";
+    return Concat(since, "for rank ", topology.global_rank(0), " to compute all of them for the first time.");
   }
   const Generation& generation = *bucket->waiting();
   std::string missing;
@@ -210,13 +209,12 @@ WaitsFor StallWatch::WaitingFor() const {
 
 RankStatus StallWatch::LocalStatus() const {
   const int64_t now_ns = NowNs();
-  RankStatus status;
-  status.sentence = Sentence(now_ns);
-  status.in_task = !tasks_.empty();
-  status.waits_for = WaitingFor();
-  status.still_ns = now_ns - bus_.last_worked_ns();
-  status.steps = planned_.Steps();
-  return status;
+  return {/*asks=*/false,
+          Sentence(now_ns),
+          /*in_task=*/!tasks_.empty(),
+          WaitingFor(),
+          now_ns - bus_.last_worked_ns(),
+          planned_.Steps()};
 }
 
 std::string StallWatch::Sentence(int64_t now_ns) const {

@@ -84,7 +84,7 @@ Status JoinProtocol::OnOver(const JoinOver& over) {
   *call_.last = bus_.topology().global_rank(over.last);
   rounds_.EndRound();
   call_.ending = true;
-  Log(LogLevel::kDebug, "hvd.join is over: rank " + std::to_string(*call_.last) + " joined last");
+  Log(LogLevel::kDebug, "hvd.join is over: rank ", *call_.last, " joined last");
   Step();
   return Status::Ok();
 }
@@ -117,10 +117,9 @@ void JoinProtocol::TellStepsBeyond(const StepCounts& known, int to) {
 void JoinProtocol::Tell(const JoinNotice& notice, int joined) {
   for (const auto& [name, steps] : notice.steps) {
     if (planned_.plans().Named(name)->spec().parting.whole()) continue;
-    return bus_.Fail(Status(Reason::kBadState, NamedWithHost(bus_.topology(), joined) + " has called hvd.join, but " +
-                                                   name +
-                                                   " needs it: every rank owns a part of the results. Give "
-                                                   "all ranks the same number of steps."));
+    return bus_.Fail(
+        Status(Reason::kBadState, NamedWithHost(bus_.topology(), joined), " has called hvd.join, but ", name,
+               " needs it: every rank owns a part of the results. Give all ranks the same number of steps."));
   }
   bus_.Post(joined, Encode(notice));
 }
@@ -169,7 +168,7 @@ void JoinProtocol::OnVerdict(const Verdict& verdict) {
 
 Status JoinProtocol::AfterDeparture(int rank, const std::string& who) {
   if (!call_.done || call_.ending || rounds_.has_joined(rank)) return Status::Ok();
-  return Status(Reason::kPeerLeft, who + " while hvd.join waited for it. Every rank must call hvd.join.");
+  return Status(Reason::kPeerLeft, who, " while hvd.join waited for it. Every rank must call hvd.join.");
 }
 
 }  // namespace smddp

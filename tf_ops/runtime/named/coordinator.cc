@@ -179,10 +179,9 @@ uint32_t Coordinator::NextOperation(RequestKind kind) {
 
 std::string Coordinator::DescribeWaiting(const std::string& name, const Entry& entry, int64_t now_ns) const {
   const int64_t seconds = (now_ns - entry.since_ns) / 1000000000;
-  return std::string(NameOf(entry.first().kind)) + " '" + name + "' has waited for " + std::to_string(seconds) +
-         " s: submitted by " + std::to_string(entry.by_rank.size()) + " of " + std::to_string(topology_.size()) +
-         " ranks, missing on rank " + NumbersOf(topology_, MissingIn(entry)) +
-         ". Do all ranks run the same steps in the same order?";
+  return Concat(NameOf(entry.first().kind), " '", name, "' has waited for ", seconds, " s: submitted by ",
+                entry.by_rank.size(), " of ", topology_.size(), " ranks, missing on rank ",
+                NumbersOf(topology_, MissingIn(entry)), ". Do all ranks run the same steps in the same order?");
 }
 
 std::set<int> Coordinator::Missing(int64_t now_ns, double seconds, bool due_only) const {
@@ -241,8 +240,8 @@ std::vector<Coordinator::Expired> Coordinator::Expire(int64_t now_ns, double sec
         return !entry.is_plan() && entry.is_waited_for() && now_ns - entry.since_ns >= seconds * 1e9;
       },
       [&](const std::string& name, const Entry& entry) {
-        return Status(Reason::kTimedOut, DescribeWaiting(name, entry, now_ns) +
-                                             " Given up after SMDDP_STALL_ERROR_SECONDS." + about(MissingIn(entry)));
+        return Status(Reason::kTimedOut, DescribeWaiting(name, entry, now_ns),
+                      " Given up after SMDDP_STALL_ERROR_SECONDS.", about(MissingIn(entry)));
       });
 }
 
@@ -250,7 +249,7 @@ std::vector<Coordinator::Expired> Coordinator::ExpireWaitingFor(int rank, const 
   return ExpelIf([&](const Entry& entry) { return !Has(entry, rank); },
                  [&](const std::string& name, const Entry& entry) {
                    const char* kind = NameOf(entry.first().kind);
-                   return Status(Reason::kPeerLeft, who + " while " + kind + " '" + name + "' waited for it.");
+                   return Status(Reason::kPeerLeft, who, " while ", kind, " '", name, "' waited for it.");
                  });
 }
 

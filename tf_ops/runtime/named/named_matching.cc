@@ -91,7 +91,7 @@ Result<NamedRequest> NamedMatching::Fuse(const Verdict& verdict, NamedRequest fi
     if (next) requests.push_back(std::move(*next));
   }
   if (possible) return requests_.Fused(std::move(requests));
-  const Status why = OtherVersion("Allreduces to be reduced together with '" + verdict.name + "' do not fit together");
+  const Status why = OtherVersion("Allreduces to be reduced together with '", verdict.name, "' do not fit together");
   for (const NamedRequest& each : requests) each.done(why);
   return why;
 }
@@ -139,8 +139,8 @@ Status NamedMatching::AfterDeparture(int rank, const std::string& who) {
     at = its ? waiting_.erase(at) : std::next(at);
   }
   for (const NamedRequest& request : lost) {
-    request.done(Status(Reason::kPeerLeft, who + " while " + NameOf(request.announcement.kind) + " '" +
-                                               request.announcement.name + "' waited for it."));
+    request.done(Status(Reason::kPeerLeft, who, " while ", NameOf(request.announcement.kind), " '",
+                        request.announcement.name, "' waited for it."));
   }
   return Status::Ok();
 }

@@ -1,6 +1,7 @@
 // The checks behind a verdict. Each message begins with Horovod's text: scripts and tests look for it.
 #include <algorithm>
 #include <cctype>
+#include <string_view>
 
 #include "core/shape.h"
 #include "runtime/named/coordinator.h"
@@ -15,55 +16,45 @@ struct Pair {
   int first_rank;
   int other_rank;
 
-  Status Mismatch(const std::string& what, const std::string& first_value, const std::string& other_value,
+  Status Mismatch(std::string_view what, std::string_view first_value, std::string_view other_value,
                   Reason reason = Reason::kDisagreement) const {
-    return Status(reason, "Mismatched " + what + ": rank " + std::to_string(first_rank) + " has " + first_value +
-                              ", rank " + std::to_string(other_rank) + " has " + other_value + ", for '" + first.name +
-                              "'. Every rank must make the same call with the same arguments.");
+    return Status(reason, "Mismatched ", what, ": rank ", first_rank, " has ", first_value, ", rank ", other_rank,
+                  " has ", other_value, ", for '", first.name,
+                  "'. Every rank must make the same call with the same arguments.");
+  }
+  // The same where the values differ.
+  Status Same(std::string_view what, std::string_view first_value, std::string_view other_value,
+              Reason reason = Reason::kDisagreement) const {
+    return first_value == other_value ? Status::Ok() : Mismatch(what, first_value, other_value, reason);
   }
 };
 
 Status SameCall(const Pair& pair) {
-  if (pair.first.kind != pair.other.kind) {
-    return pair.Mismatch("operations", NameOf(pair.first.kind), NameOf(pair.other.kind));
+  const Announcement &a = pair.first, &b = pair.other;
+  SMDDP_RETURN_IF_ERROR(pair.Same("operations", NameOf(a.kind), NameOf(b.kind)));
+  SMDDP_RETURN_IF_ERROR(
+      pair.Same("number of tensors", Concat(a.dtypes.size()), Concat(b.dtypes.size()), Reason::kTensorsDiffer));
+  SMDDP_RETURN_IF_ERROR(pair.Same("reduction operation", NameOf(a.op), NameOf(b.op)));
+  if (a.prescale != b.prescale || a.postscale != b.postscale) {
+    const auto text = [](const Announcement& of) { return Concat(of.prescale, " and ", of.postscale); };
+    return pair.Mismatch("prescale and/or postscale factors", text(a), text(b));
   }
-  if (pair.first.dtypes.size() != pair.other.dtypes.size()) {
-    return pair.Mismatch("number of tensors", std::to_string(pair.first.dtypes.size()),
-                         std::to_string(pair.other.dtypes.size()), Reason::kTensorsDiffer);
-  }
-  if (pair.first.op != pair.other.op) {
-    return pair.Mismatch("reduction operation", NameOf(pair.first.op), NameOf(pair.other.op));
-  }
-  if (pair.first.prescale != pair.other.prescale || pair.first.postscale != pair.other.postscale) {
-    const auto text = [](const Announcement& a) {
-      return std::to_string(a.prescale) + " and " + std::to_string(a.postscale);
-    };
-    return pair.Mismatch("prescale and/or postscale factors", text(pair.first), text(pair.other));
-  }
-  if (pair.first.wire_dtype != pair.other.wire_dtype) {
-    return pair.Mismatch("wire dtype (compression)", NameOf(pair.first.wire_dtype), NameOf(pair.other.wire_dtype));
-  }
-  if (pair.first.root != pair.other.root) {
-    return pair.Mismatch("BROADCAST root ranks", std::to_string(pair.first.root), std::to_string(pair.other.root));
-  }
-  return Status::Ok();
+  SMDDP_RETURN_IF_ERROR(pair.Same("wire dtype (compression)", NameOf(a.wire_dtype), NameOf(b.wire_dtype)));
+  return pair.Same("BROADCAST root ranks", Concat(a.root), Concat(b.root));
 }
 
 Status SameTensors(const Pair& pair) {
-  const bool ragged = pair.first.kind == RequestKind::kAllgather || pair.first.kind == RequestKind::kAlltoall;
+  const RequestKind kind = pair.first.kind;
+  const bool ragged = kind == RequestKind::kAllgather || kind == RequestKind::kAlltoall;
   for (size_t i = 0; i < pair.first.dtypes.size(); ++i) {
-    if (pair.first.dtypes[i] != pair.other.dtypes[i]) {
-      return pair.Mismatch("data types", NameOf(pair.first.dtypes[i]), NameOf(pair.other.dtypes[i]),
-                           Reason::kTensorsDiffer);
-    }
-    const auto& a = pair.first.shapes[i];
-    const auto& b = pair.other.shapes[i];
+    const auto &a = pair.first.shapes[i], &b = pair.other.shapes[i];
+    const DType mine = pair.first.dtypes[i], its = pair.other.dtypes[i];
+    if (mine != its) return pair.Mismatch("data types", NameOf(mine), NameOf(its), Reason::kTensorsDiffer);
     const bool same =
         ragged && !a.empty() ? a.size() == b.size() && std::equal(a.begin() + 1, a.end(), b.begin() + 1) : a == b;
-    if (!same) {
-      return pair.Mismatch(std::string(CapitalNameOf(pair.first.kind)) + " tensor shapes", ShapeText(a), ShapeText(b),
-                           Reason::kTensorsDiffer);
-    }
+    if (same) continue;
+    return pair.Mismatch(Concat(CapitalNameOf(kind), " tensor shapes"), ShapeText(a), ShapeText(b),
+                         Reason::kTensorsDiffer);
   }
   return Status::Ok();
 }
@@ -82,8 +73,8 @@ Status SamePlan(const Pair& pair) {
 }
 
 Status Impossible(const Announcement& request, const std::string& expected, const std::string& received) {
-  return Status(Reason::kBadArgument,
-                expected + ". Received: " + received + ", for " + NameOf(request.kind) + " '" + request.name + "'.");
+  return Status(Reason::kBadArgument, expected, ". Received: ", received, ", for ", NameOf(request.kind), " '",
+                request.name, "'.");
 }
 
 bool CutsAlongRows(RequestKind kind) {
@@ -119,8 +110,7 @@ Status CheckSplits(const Announcement& request, int rank, int size) {
     sum += split;
   }
   if (sum == rows) return Status::Ok();
-  return Impossible(request,
-                    "The sum of `splits` must be the first dimension of the tensor, " + std::to_string(rows) + of_rank,
+  return Impossible(request, Concat("The sum of `splits` must be the first dimension of the tensor, ", rows, of_rank),
                     "splits=" + ShapeText(request.splits));
 }
 
@@ -135,9 +125,9 @@ Status Possible(const Announcement& request) {
   const std::string where = " for '" + request.name + "'";
   for (const auto& shape : request.shapes) {
     if (!shape.empty() || !CutsAlongRows(request.kind)) continue;
-    return Status(Reason::kBadArgument, std::string(NameOf(request.kind)) +
-                                            " needs a tensor with at least one dimension. Received a scalar" + where +
-                                            ". Use tf.expand_dims(tensor, 0).");
+    return Status(Reason::kBadArgument, NameOf(request.kind),
+                  " needs a tensor with at least one dimension. Received a scalar", where,
+                  ". Use tf.expand_dims(tensor, 0).");
   }
   const bool scatters = request.kind == RequestKind::kReducescatter;
   if (scatters && request.op != ReduceOp::kSum && request.op != ReduceOp::kAverage) {
@@ -146,9 +136,8 @@ Status Possible(const Announcement& request) {
   if (!scatters && request.kind != RequestKind::kAllreduce) return Status::Ok();
   for (DType dtype : request.dtypes) {
     if (!IsDefined(request.op, dtype)) {
-      return Status(Reason::kBadArgument, std::string(NameOf(request.kind)) + " with op=" + NameOf(request.op) +
-                                              " is not defined for " + NameOf(dtype) + where +
-                                              ". Cast the tensor first.");
+      return Status(Reason::kBadArgument, NameOf(request.kind), " with op=", NameOf(request.op), " is not defined for ",
+                    NameOf(dtype), where, ". Cast the tensor first.");
     }
   }
   return Status::Ok();
@@ -156,10 +145,9 @@ Status Possible(const Announcement& request) {
 
 // Horovod's text. An error on every rank, also where the first of the two requests has completed.
 Status DuplicateName(const Announcement& announcement, int rank) {
-  return Status(Reason::kBadArgument,
-                std::string("Requested to ") + NameOf(announcement.kind) +
-                    " a tensor with the same name as another tensor that is currently being processed: '" +
-                    announcement.name + "' on rank " + std::to_string(rank) + ". Give each its own `name`.");
+  return Status(Reason::kBadArgument, "Requested to ", NameOf(announcement.kind),
+                " a tensor with the same name as another tensor that is currently being processed: '",
+                announcement.name, "' on rank ", rank, ". Give each its own `name`.");
 }
 
 Status RootExists(const std::map<int, Announcement>& by_rank, int root) {
@@ -170,8 +158,7 @@ Status RootExists(const std::map<int, Announcement>& by_rank, int root) {
   const std::string expected = by_rank.rbegin()->first == last
                                    ? "`root_rank` must be from 0 to " + std::to_string(last)
                                    : "`root_rank` must be a rank of the process set, " + ranks;
-  return Status(Reason::kBadArgument,
-                expected + ". Received: " + std::to_string(root) + " for '" + by_rank.begin()->second.name + "'.");
+  return Status(Reason::kBadArgument, expected, ". Received: ", root, " for '", by_rank.begin()->second.name, "'.");
 }
 
 }  // namespace
@@ -201,16 +188,13 @@ Status PossibleWithJoined(const Announcement& request, const std::vector<int>& j
   std::string what = NameOf(request.kind);
   what[0] = static_cast<char>(std::toupper(what[0]));
   if (request.kind == RequestKind::kAllreduce) what += std::string(" with op=") + NameOf(request.op);
-  std::string ranks;
-  for (const int rank : joined) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   std::string advice = " Call it before hvd.join or after it.";
   if (request.kind == RequestKind::kAllgather) {
     advice += " Gradients that are tf.IndexedSlices are gathered; sparse_as_dense=True makes them dense.";
   }
-  return Status(Reason::kDisagreement, what + " is not supported with Join at this time: rank " + ranks +
-                                           " called hvd.join and has nothing to contribute to '" + request.name +
-                                           "'. Average and Sum are supported, because zeros do not change a sum." +
-                                           advice);
+  return Status(Reason::kDisagreement, what, " is not supported with Join at this time: rank ", Listed(joined),
+                " called hvd.join and has nothing to contribute to '", request.name,
+                "'. Average and Sum are supported, because zeros do not change a sum.", advice);
 }
 
 }  // namespace smddp

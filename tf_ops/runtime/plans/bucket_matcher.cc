@@ -10,34 +10,31 @@ namespace {
 
 Status Check(const Plan* plan, int index, const TensorRef& tensor) {
   if (plan == nullptr || index < 0 || index >= static_cast<int>(plan->spec().tensors.size())) {
-    return Status(Reason::kBadState, "Gradient " + std::to_string(index) +
-                                         " belongs to a plan that this process does not know: its graph was traced by "
-                                         "another process. Trace the tf.function (or compile the model) in this one.");
+    return Status(Reason::kBadState, "Gradient ", index,
+                  " belongs to a plan that this process does not know: its graph was traced by another process. Trace "
+                  "the tf.function (or compile the model) in this one.");
   }
   const PlanSpec& spec = plan->spec();
   const TensorSpec& expected = spec.tensors[index];
   const bool same_parts = tensor.parting.mode == spec.parting.mode && tensor.parting.parts == spec.parting.parts;
   if (same_parts && tensor.dtype == expected.dtype && tensor.elements() == expected.elements()) return Status::Ok();
-  return Status(Reason::kBadArgument, "Gradient " + std::to_string(index) + " of '" + spec.key + "' was planned as " +
-                                          DescribeTensor(spec, index) + " but arrived with " +
-                                          std::to_string(tensor.elements()) + " elements of " + NameOf(tensor.dtype) +
-                                          (same_parts ? "." : ", with other parts."));
+  return Status(Reason::kBadArgument, "Gradient ", index, " of '", spec.key, "' was planned as ",
+                DescribeTensor(spec, index), " but arrived with ", tensor.elements(), " elements of ",
+                NameOf(tensor.dtype), same_parts ? "." : ", with other parts.");
 }
 
 Status JoinedBefore(const Plan& plan, int index) {
-  return Status(Reason::kBadState, "Gradient " + std::to_string(index) + " of '" + plan.spec().key +
-                                       "' arrived after hvd.join, which has contributed zeros for it. Call hvd.join "
-                                       "when the last step has ended.");
+  return Status(
+      Reason::kBadState, "Gradient ", index, " of '", plan.spec().key,
+      "' arrived after hvd.join, which has contributed zeros for it. Call hvd.join when the last step has ended.");
 }
 
 Status Overlaps(const Plan& plan, int index) {
   const std::string name = NameOf(plan.spec(), index);
-  return Status(Reason::kBadState,
-                "Gradient " + std::to_string(index) + (name.empty() ? "" : " (" + name + ")") + " of '" +
-                    plan.spec().key +
-                    "' arrived again while its last reduction was under way: two runs of one training step, or of two "
-                    "with equal gradients, overlap (in two threads?), and the ranks cannot tell which gradients belong "
-                    "together. Run them one after the other, or both from one tf.function.");
+  return Status(Reason::kBadState, "Gradient ", index, name.empty() ? "" : " (" + name + ")", " of '", plan.spec().key,
+                "' arrived again while its last reduction was under way: two runs of one training step, or of two with "
+                "equal gradients, overlap (in two threads?), and the ranks cannot tell which gradients belong "
+                "together. Run them one after the other, or both from one tf.function.");
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ void GivenUpSteps::GiveUpBroken() {
 // Gives up the last step of the plan that has begun here, or the next one. The missing tensors are remembered until all
 // ranks know of it: a rank that did not would take the sum with zeros for a valid result.
 void GivenUpSteps::GiveUp(Plan* plan, int64_t step) {
-  Log(LogLevel::kDebug, "step " + std::to_string(step) + " of " + plan->name() + " is given up here");
+  Log(LogLevel::kDebug, "step ", step, " of ", plan->name(), " is given up here");
   plan->steps().GiveUp(step, GivenUpBy(bus_.topology().global_rank(bus_.topology().rank())));
   unacknowledged_[{plan->name(), step}] = OtherRanks(bus_.topology());
   bus_.PostToOthers(Encode(StepGivenUp{plan->name(), step}));

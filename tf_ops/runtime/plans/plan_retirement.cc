@@ -1,6 +1,5 @@
 #include "runtime/plans/plan_retirement.h"
 
-#include <string>
 #include <utility>
 
 #include "core/clock.h"
@@ -111,7 +110,7 @@ void PlanRetirement::End(int number, bool forget) {
   kept_ = -1;
   Plan* const plan = planned_.plans().Numbered(number);
   if (plan == nullptr) return;
-  if (forget) Log(LogLevel::kDebug, "the plan of number " + std::to_string(number) + " is forgotten");
+  if (forget) Log(LogLevel::kDebug, "the plan of number ", number, " is forgotten");
   for (KeptArrival& each : planned_.EndKeeping(plan, forget)) resume_(std::move(each));
 }
 

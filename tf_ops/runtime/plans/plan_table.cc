@@ -75,10 +75,9 @@ Plan* PlanTable::Make(const std::string& name, const PlanSpec& spec) {
   }
   const size_t buckets = plan.buckets().size();
   if (buckets <= static_cast<size_t>(kMaxBuckets)) return &plan;
-  plan.agreed().Decide(Status(Reason::kNoResources,
-                              "The gradients of '" + spec.key + "' make " + std::to_string(buckets) +
-                                  " fusion buckets; at most " + std::to_string(kMaxBuckets) +
-                                  " are possible. Set a larger SMDDP_BUCKET_BYTES (or HOROVOD_FUSION_THRESHOLD)."));
+  plan.agreed().Decide(Status(Reason::kNoResources, "The gradients of '", spec.key, "' make ", buckets,
+                              " fusion buckets; at most ", kMaxBuckets,
+                              " are possible. Set a larger SMDDP_BUCKET_BYTES (or HOROVOD_FUSION_THRESHOLD)."));
   return &plan;
 }
 

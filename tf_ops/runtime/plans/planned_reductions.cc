@@ -125,7 +125,7 @@ Status PlannedReductions::AddForeign(const Verdict& verdict) {
   if (verdict.operation >= kMaxPlans) return Status::Ok();  // it cannot be used
   Plan* const plan = plans_.AddForeign(verdict.name, SpecOf(verdict.request));
   if (plan == nullptr) {
-    return OtherVersion("Rank 0 sent a verdict on " + verdict.name +
+    return OtherVersion("Rank 0 sent a verdict on ", verdict.name,
                         ", which this rank has requested itself, as if it had called hvd.join");
   }
   if (plan->agreed().refused()) return Status::Ok();
@@ -182,9 +182,8 @@ void PlannedReductions::LogLayout(const Plan& plan) const {
   }
   std::string between;
   for (const std::string& name : algorithms) between += (between.empty() ? "; between nodes " : ", ") + name;
-  Log(LogLevel::kDebug, plan.name() + (plan.reordered() ? " continues in rank 0's order" : " is agreed on") + ": " +
-                            std::to_string(plan.spec().tensors.size()) + " gradients of " + std::to_string(bytes) +
-                            " bytes, fusion buckets: " + std::to_string(plan.buckets().size()) + between);
+  Log(LogLevel::kDebug, plan.name(), plan.reordered() ? " continues in rank 0's order" : " is agreed on", ": ",
+      plan.spec().tensors.size(), " gradients of ", bytes, " bytes, fusion buckets: ", plan.buckets().size(), between);
 }
 
 int64_t PlannedReductions::OldestNs() const {
@@ -211,8 +210,8 @@ Result<bool> PlannedReductions::ContributeZeros(const std::string& name, int64_t
   PlanSteps& mine = plan->steps();
   if (plan->spec().tensors.empty() || plan->agreed().refused()) return true;
   if (steps > mine.begun() + kMaxStepsAhead) {
-    return OtherVersion("Another rank reports that it has begun step " + std::to_string(steps) + " of " + name +
-                        ", which is step " + std::to_string(mine.begun()) + " here");
+    return OtherVersion("Another rank reports that it has begun step ", steps, " of ", name, ", which is step ",
+                        mine.begun(), " here");
   }
   for (int64_t step = mine.fewest(); step < steps; ++step) PlaceZeros(plan, mine.Fill(step + 1), step);
   return true;

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "core/shape.h"
-#include "core/wire.h"
 
 namespace smddp {
 namespace {
@@ -30,7 +29,7 @@ size_t PackedBytes(const FusedViews& views) {
 }
 
 Status WrongLength(const std::string& what, size_t expected, size_t received) {
-  return OtherVersion(what + ": expected " + std::to_string(expected) + " bytes, received " + std::to_string(received));
+  return OtherVersion(what, ": expected ", expected, " bytes, received ", received);
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include "collectives/p2p/alltoall.h"
 #include "collectives/p2p/broadcast.h"
 #include "core/shape.h"
-#include "core/wire.h"
 #include "runtime/requests/inline_data.h"
 #include "runtime/requests/reduce_job.h"
 
@@ -66,7 +65,7 @@ Status CheckRows(const Fabric& fabric, const AllgatherRequest& request, const Ve
     fits = mine ? verdict.dim0_of_rank[i] == tensor.shape[0] : verdict.dim0_of_rank[i] <= most;
   }
   if (fits) return Status::Ok();
-  return OtherVersion("The rows of the ranks for allgather '" + request.name + "' do not match the request");
+  return OtherVersion("The rows of the ranks for allgather '", request.name, "' do not match the request");
 }
 
 // All tensors at once. All results are allocated first, so that insufficient memory is an error before any data move.

@@ -56,8 +56,8 @@ Status EngineDiagnostics::StartTimeline(const std::string& path, bool mark_cycle
   if (timeline_asked_) {
     return Status(Reason::kBadArgument,
                   "A timeline has been started already (by hvd.start_timeline or SMDDP_TIMELINE). Call "
-                  "hvd.stop_timeline() first. Received: '" +
-                      path + "'.");
+                  "hvd.stop_timeline() first. Received: '",
+                  path, "'.");
   }
   auto started = std::make_shared<std::promise<Status>>();
   auto answer = started->get_future();  // returns soon: the engine asks no other rank

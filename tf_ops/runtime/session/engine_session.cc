@@ -30,12 +30,10 @@ void EngineSession::Stop(bool at_exit) {
   engine_.Stop(at_exit);
   if (std::exchange(stopped_, true)) return;
   const SessionStats stats = diagnostics_.Stats();
-  Log(LogLevel::kDebug, std::string("the session") + (topology().is_process_set() ? " of a process set" : "") +
-                            " ends: " + std::to_string(stats.named_requests) + " requests, " +
-                            std::to_string(stats.planned_buckets) + " gradient buckets, " +
-                            std::to_string(stats.node_bytes_sent) + " bytes to ranks of this node (" +
-                            std::to_string(stats.node_bytes_referred) + " in shared tensors) and " +
-                            std::to_string(stats.rail_bytes_sent) + " to other nodes");
+  Log(LogLevel::kDebug, "the session", topology().is_process_set() ? " of a process set" : "",
+      " ends: ", stats.named_requests, " requests, ", stats.planned_buckets, " gradient buckets, ",
+      stats.node_bytes_sent, " bytes to ranks of this node (", stats.node_bytes_referred, " in shared tensors) and ",
+      stats.rail_bytes_sent, " to other nodes");
 }
 
 void EngineSession::SubmitWork(std::function<void()> work, const DoneCallback& done) {

@@ -71,8 +71,7 @@ Status StartSession(const StartOptions& options) {
     g_manager = std::move(manager);
   }
   // Registered after MPI's own handler, so it runs before it: the engine must have stopped when MPI is finalised.
-  static const int registered = on_exit(EndLeaving, nullptr);
-  (void)registered;
+  [[maybe_unused]] static const int registered = on_exit(EndLeaving, nullptr);
   return Status::Ok();
 }
 
@@ -147,7 +146,7 @@ Status LoadMpi(const std::string& path) {
   if (library == nullptr) return Status(Reason::kBadState, dlerror());
   const auto make = reinterpret_cast<MakeMpiLibrary*>(dlsym(library, kMakeMpiLibrary));
   MpiLibrary* const mpi = make != nullptr ? make(kMpiLibraryVersion) : nullptr;
-  if (mpi == nullptr) return Status(Reason::kBadState, path + " belongs to another version of smddp_tf.");
+  if (mpi == nullptr) return Status(Reason::kBadState, path, " belongs to another version of smddp_tf.");
   g_mpi = mpi;
   return Status::Ok();
 }

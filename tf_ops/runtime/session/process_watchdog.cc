@@ -50,8 +50,8 @@ void ProcessWatchdog::WatchLauncher(double seconds) {
 
 void ProcessWatchdog::LookForLauncher() {
   if (!launcher_ || launcher_->lives()) return;
-  Log(LogLevel::kError, "The launcher of this job, process " + std::to_string(launcher_->process()) +
-                            ", has died. This process is sent SIGTERM, as the launcher would have done.");
+  Log(LogLevel::kError, "The launcher of this job, process ", launcher_->process(),
+      ", has died. This process is sent SIGTERM, as the launcher would have done.");
   launcher_.reset();
   if (launcher_grace_s_ > 0 && !deadline_) {
     deadline_ = Deadline::After(launcher_grace_s_);

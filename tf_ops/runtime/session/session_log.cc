@@ -11,9 +11,7 @@ namespace {
 
 constexpr size_t kMaxNodes = 8;  // the ranks of up to this many nodes are listed
 
-std::string Counted(int count, const char* what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
+std::string Counted(int count, const char* what) { return Concat(count, " ", what, count == 1 ? "" : "s"); }
 
 // "Open MPI v5.0.10", from the long text that MPI returns.
 std::string MpiText() {
@@ -50,13 +48,12 @@ void LogStart(const Topology& topology, const Env& env, const std::string& kerne
   }
   if (topology.rank() == 0 && Logs(LogLevel::kInfo)) {
     const std::string network = LauncherNetwork();
-    Log(LogLevel::kInfo, std::string("smddp_tf ") + Version() + ": " + RanksAndNodes(topology) + "; " + MpiText() +
-                             (network.empty() ? "" : "; network " + network) + VersionsText(options) +
-                             "; CPU kernels for " + kernels);
+    Log(LogLevel::kInfo, "smddp_tf ", Version(), ": ", RanksAndNodes(topology), "; ", MpiText(),
+        network.empty() ? "" : "; network " + network, VersionsText(options), "; CPU kernels for ", kernels);
   }
-  Log(LogLevel::kDebug, NamedWithHost(topology, topology.rank()) + " of " + std::to_string(topology.size()) +
-                            " begins its session, as local rank " + std::to_string(topology.local_rank()) + " of " +
-                            std::to_string(topology.local_size()) + ", process " + std::to_string(getpid()));
+  Log(LogLevel::kDebug, NamedWithHost(topology, topology.rank()), " of ", topology.size(),
+      " begins its session, as local rank ", topology.local_rank(), " of ", topology.local_size(), ", process ",
+      getpid());
 }
 
 }  // namespace smddp

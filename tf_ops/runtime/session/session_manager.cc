@@ -29,24 +29,18 @@ std::string Short(double seconds) {
 Status CheckAlone(const StartOptions& options) {
   for (int rank : options.ranks) {
     if (rank == 0) continue;
-    return Status(Reason::kBadArgument, "`comm` lists rank " + std::to_string(rank) +
-                                            ", but this program runs alone. Start it with mpirun -np N.");
+    return Status(Reason::kBadArgument, "`comm` lists rank ", rank,
+                  ", but this program runs alone. Start it with mpirun -np N.");
   }
   return Status::Ok();
 }
 
 Exchange ExchangeOver(Communicator& communicator, const Deadline& deadline) {
-  Exchange exchange;
-  exchange.gather = [&communicator, deadline](const std::string& mine) {
-    return communicator.Exchange(mine, deadline);
-  };
-  return exchange;
+  return {[&communicator, deadline](const std::string& mine) { return communicator.Exchange(mine, deadline); }};
 }
 
 Exchange ExchangeAlone() {
-  Exchange exchange;
-  exchange.gather = [](const std::string& mine) { return Result<std::vector<std::string>>({mine}); };
-  return exchange;
+  return {[](const std::string& mine) { return Result<std::vector<std::string>>({mine}); }};
 }
 
 }  // namespace
@@ -103,7 +97,7 @@ Status SessionManager::Open(const StartOptions& options, bool with_mpi) {
   if (env_.timeline.empty()) return Status::Ok();
   const Status started = session_->diagnostics().StartTimeline(env_.timeline, env_.timeline_cycles);
   if (!started.ok())
-    Log(LogLevel::kWarning, "SMDDP_TIMELINE: " + started.message() + " The job continues without a timeline.");
+    Log(LogLevel::kWarning, "SMDDP_TIMELINE: ", started.message(), " The job continues without a timeline.");
   return Status::Ok();
 }
 
@@ -162,14 +156,13 @@ Result<std::shared_ptr<Session>> SessionManager::SessionOf(int process_set) cons
   std::lock_guard<std::mutex> lock(mutex_);
   const auto at = sets_.find(process_set);
   if (at == sets_.end()) {
-    return Status(Reason::kBadArgument, "There is no process set " + std::to_string(process_set) +
-                                            " (any more). hvd.init(process_sets=[...]) and hvd.add_process_set make "
-                                            "sets; hvd.remove_process_set ends them.");
+    return Status(Reason::kBadArgument, "There is no process set ", process_set,
+                  " (any more). hvd.init(process_sets=[...]) and hvd.add_process_set make sets; hvd.remove_process_set "
+                  "ends them.");
   }
   if (at->second.session != nullptr) return std::shared_ptr<Session>(at->second.session);
-  return Status(Reason::kBadArgument,
-                "Rank " + std::to_string(rank()) + " is not a member of the provided process set: process set " +
-                    std::to_string(process_set) + " has the ranks " + RanksText(at->second.ranks) + ".");
+  return Status(Reason::kBadArgument, "Rank ", rank(), " is not a member of the provided process set: process set ",
+                process_set, " has the ranks ", RanksText(at->second.ranks), ".");
 }
 
 // --- Adding and removing sets ---
@@ -255,7 +248,7 @@ Status SessionManager::Keep(int number, Set set) {
   std::lock_guard<std::mutex> lock(mutex_);
   SMDDP_RETURN_IF_ERROR(ended_);
   next_number_ = std::max(next_number_, number + 1);
-  Log(LogLevel::kDebug, "process set " + std::to_string(number) + " begins: ranks " + RanksText(set.ranks));
+  Log(LogLevel::kDebug, "process set ", number, " begins: ranks ", RanksText(set.ranks));
   sets_[number] = std::move(set);
   return Status::Ok();
 }
@@ -285,8 +278,7 @@ Result<std::vector<int>> SessionManager::Add(const std::vector<ProcessSetSpec>& 
   SMDDP_ASSIGN_OR_RETURN(const auto errors, Ask(error, at_start));  // afterwards every member has its set
   for (size_t other = 0; other < errors.size(); ++other) {
     if (errors[other].empty()) continue;
-    return Status(Reason::kNoResources,
-                  "A process set could not be made on rank " + std::to_string(other) + ": " + errors[other]);
+    return Status(Reason::kNoResources, "A process set could not be made on rank ", other, ": ", errors[other]);
   }
 
   std::vector<int> numbers(specs.size(), 0);
@@ -322,7 +314,7 @@ Result<bool> SessionManager::Remove(int process_set) {
     SMDDP_ASSIGN_OR_RETURN(const bool freed, leaving.communicator->Free(Deadline::After(kFreeSeconds)));
     if (!freed) Log(LogLevel::kDebug, "the communicator of the process set is kept: a rank does not answer");
   }
-  Log(LogLevel::kDebug, "process set " + std::to_string(process_set) + " has been removed");
+  Log(LogLevel::kDebug, "process set ", process_set, " has been removed");
   return true;
 }
 

@@ -21,9 +21,9 @@ std::string Describe(const SetProposal& proposal) {
 }
 
 Status Mismatch(const std::vector<SetProposal>& by_rank, size_t rank) {
-  return Status(Reason::kBadArgument, "Mismatched process sets: rank 0 has " + Describe(by_rank[0]) + ", rank " +
-                                          std::to_string(rank) + " has " + Describe(by_rank[rank]) +
-                                          ". All ranks must make the same call, including ranks outside of the set.");
+  return Status(Reason::kBadArgument, "Mismatched process sets: rank 0 has ", Describe(by_rank[0]), ", rank ", rank,
+                " has ", Describe(by_rank[rank]),
+                ". All ranks must make the same call, including ranks outside of the set.");
 }
 
 bool SameKind(const SetProposal& a, const SetProposal& b) {
@@ -58,14 +58,14 @@ Status CheckRanks(const std::vector<int>& ranks, int size, const RankLists& ther
   for (size_t i = 0; i < sorted.size(); ++i) {
     const bool twice = i > 0 && sorted[i] == sorted[i - 1];
     if (!twice && sorted[i] >= 0 && sorted[i] < size) continue;
-    return Status(Reason::kBadArgument, "A process set must list different ranks from 0 to " +
-                                            std::to_string(size - 1) + ". Received: " + RanksText(ranks) + ".");
+    return Status(Reason::kBadArgument, "A process set must list different ranks from 0 to ", size - 1,
+                  ". Received: ", RanksText(ranks), ".");
   }
   for (const auto& [number, other] : there) {
     if (Sorted(other) != sorted) continue;
-    return Status(Reason::kBadArgument, "A process set with the ranks " + RanksText(ranks) +
-                                            " exists already: process set " + std::to_string(number) +
-                                            (number == 0 ? ", which is all ranks (hvd.global_process_set)." : "."));
+    return Status(Reason::kBadArgument, "A process set with the ranks ", RanksText(ranks),
+                  " exists already: process set ", number,
+                  number == 0 ? ", which is all ranks (hvd.global_process_set)." : ".");
   }
   return Status::Ok();
 }
@@ -75,26 +75,20 @@ Status CheckMembers(const std::vector<SetProposal>& by_rank, size_t position, co
   for (int member : ranks) {
     const std::vector<int>& theirs = by_rank[member].entries[position].ranks;
     if (theirs == ranks) continue;
-    return Status(Reason::kBadArgument, "Mismatched process sets: a communicator has the ranks " + RanksText(ranks) +
-                                            ", but rank " + std::to_string(member) + " passed one with the ranks " +
-                                            RanksText(theirs) + ".");
+    return Status(Reason::kBadArgument, "Mismatched process sets: a communicator has the ranks ", RanksText(ranks),
+                  ", but rank ", member, " passed one with the ranks ", RanksText(theirs), ".");
   }
   return Status::Ok();
 }
 
 }  // namespace
 
-std::string RanksText(const std::vector<int>& ranks) {
-  std::string text;
-  for (int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  return "[" + text + "]";
-}
+std::string RanksText(const std::vector<int>& ranks) { return "[" + Listed(ranks) + "]"; }
 
 Result<SetProposal> DecodeProposal(const std::string& bytes, int rank) {
   SetProposal proposal;
   if (Decode(bytes, &proposal)) return proposal;
-  return Status(Reason::kInternal,
-                "The proposal of rank " + std::to_string(rank) + " for process sets cannot be decoded.");
+  return Status(Reason::kInternal, "The proposal of rank ", rank, " for process sets cannot be decoded.");
 }
 
 Result<std::vector<NewSet>> SetsToMake(const std::vector<SetProposal>& by_rank, const RankLists& there) {

@@ -56,10 +56,10 @@ class Timeline::File {
     }
     if (text.empty() || Write(text)) return true;
     failed_ = true;
-    Log(LogLevel::kWarning, "Writing the timeline '" + path_ + "' failed; it ends here. Is the disk full?");
+    Log(LogLevel::kWarning, "Writing the timeline '", path_, "' failed; it ends here. Is the disk full?");
     // The space of the existing end is kept, so that the array can be closed again.
     if (!Write("") || ftruncate(file_, end_ + sizeof(kEnd) - 1) != 0) {
-      Log(LogLevel::kWarning, "The timeline '" + path_ + "' is left open.");
+      Log(LogLevel::kWarning, "The timeline '", path_, "' is left open.");
     }
     return false;
   }
@@ -89,8 +89,8 @@ Status Timeline::WriteTo(const std::string& path, unsigned mode, const TimelineS
   const int descriptor = OpenPlainFile(path, O_RDWR, mode, &why);
   auto file = descriptor < 0 ? nullptr : std::make_unique<File>(path, descriptor);
   if (file == nullptr || !file->Begin()) {
-    return Status(Reason::kBadArgument, "The timeline '" + path + "' cannot be written: " + why +
-                                            ". Expected: a plain file in a folder that exists.");
+    return Status(Reason::kBadArgument, "The timeline '", path, "' cannot be written: ", why,
+                  ". Expected: a plain file in a folder that exists.");
   }
   Record();
   stopping_ = false;

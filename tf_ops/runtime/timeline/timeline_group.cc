@@ -51,8 +51,8 @@ Status TimelineGroup::Start(const std::string& path, bool mark_cycles) {
     return Status::Ok();
   }
   if (!path_.empty()) {
-    return Status(Reason::kBadArgument,
-                  "A timeline is being written already, to '" + path_ + "'. Call hvd.stop_timeline() first.");
+    return Status(Reason::kBadArgument, "A timeline is being written already, to '", path_,
+                  "'. Call hvd.stop_timeline() first.");
   }
   const TimelineStart start{NowNs(), EpochNs(), mark_cycles, topology_.host_name(0)};
   SMDDP_RETURN_IF_ERROR(mine_.WriteTo(path, kFileMode, start));
@@ -85,7 +85,7 @@ void TimelineGroup::OnStart(const Message& message) {
   const Status status =
       mine_.WriteTo(part, kPartMode, {zero_ns, epoch_ns_, message.mark_cycles, topology_.host_name(topology_.rank())});
   if (status.ok()) return;
-  Log(LogLevel::kWarning, "The timeline will not include this rank. " + status.message());
+  Log(LogLevel::kWarning, "The timeline will not include this rank. ", status.message());
   mine_.Stop();
 }
 
@@ -103,11 +103,10 @@ void TimelineGroup::OnDeparture(int rank) {
 
 void TimelineGroup::OnFailure(const Status&) {
   if (topology_.rank() == 0 && !path_.empty() && topology_.size() > 1) {
-    Log(LogLevel::kWarning,
-        "The timeline '" + path_ +
-            "' holds rank 0 only, because the session failed. The other ranks' parts are beside it "
-            "on their hosts: copy them beside the file and run python -m smddp_tf.timeline merge '" +
-            path_ + "'.");
+    Log(LogLevel::kWarning, "The timeline '", path_,
+        "' holds rank 0 only, because the session failed. The other ranks' parts are beside it on their hosts: copy "
+        "them beside the file and run python -m smddp_tf.timeline merge '",
+        path_, "'.");
   }
   End({});
 }
@@ -116,8 +115,8 @@ void TimelineGroup::EndWhenAnswered(bool give_up) {
   for (int rank = 1; done_ && rank < topology_.size(); ++rank) {
     if (answered_.count(rank) != 0 || gone_.count(rank) != 0) continue;
     if (!give_up) return;
-    Log(LogLevel::kWarning,
-        "The timeline does not include " + NamedWithHost(topology_, rank) + ", which does not answer.");
+    Log(LogLevel::kWarning, "The timeline does not include ", NamedWithHost(topology_, rank),
+        ", which does not answer.");
   }
   if (done_) End({path_, {answered_.begin(), answered_.end()}});
 }

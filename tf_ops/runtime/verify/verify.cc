@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "collectives/hierarchical_allgather.h"
-#include "core/checksum.h"
+#include "core/hash.h"
 #include "core/shape.h"
 #include "core/slice.h"
 #include "runtime/control/component.h"
@@ -264,14 +264,12 @@ Status Verification::Failure(const Piece& piece, const std::vector<int>& ranks, 
   const TensorRef& tensor = call_.tensors[piece.tensor];
   const std::string name = call_.tensor_names.empty() ? "" : call_.tensor_names[piece.tensor];
   std::string where = call_.received.empty() ? "" : "the block of " + NameOfRanks({piece.block}) + " in ";
-  where += "tensor " + std::to_string(piece.tensor) + (name.empty() ? "" : ", '" + name + "'") + " (" +
-           NameOf(tensor.dtype) + " " + ShapeText(tensor.shape) + ") on " +
-           (ranks.empty() ? "every rank" : NameOfRanks(ranks));
-  return Status(Reason::kDataLoss, "SMDDP_VERIFY: " + call_.name + " gave a wrong result: " + where + " " + what +
-                                       " (of " + std::to_string(size()) +
-                                       " ranks). Memory, a processor or a link changed it, or smddp_tf has a bug. The "
-                                       "result was not returned, and all earlier results were checked. Restart from "
-                                       "the last checkpoint, without any host that is named repeatedly.");
+  where += Concat("tensor ", piece.tensor, name.empty() ? "" : ", '" + name + "'", " (", NameOf(tensor.dtype), " ",
+                  ShapeText(tensor.shape), ") on ", ranks.empty() ? "every rank" : NameOfRanks(ranks));
+  return Status(
+      Reason::kDataLoss, "SMDDP_VERIFY: ", call_.name, " gave a wrong result: ", where, " ", what, " (of ", size(),
+      " ranks). Memory, a processor or a link changed it, or smddp_tf has a bug. The result was not returned, and all "
+      "earlier results were checked. Restart from the last checkpoint, without any host that is named repeatedly.");
 }
 
 // --- The task ---

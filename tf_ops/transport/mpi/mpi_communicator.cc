@@ -24,10 +24,9 @@ Result<TagSplit> TagsOfMpi() {
   SMDDP_MPI(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &largest, &found));
   constexpr int kLeast = (1 << 20) - 1;  // else there would be more than 512 communicators
   if (found && *largest >= kLeast) return TagSplit(*largest);
-  return Status(Reason::kBadState, "This MPI allows message tags up to " + std::to_string(found ? *largest : 0) + "; " +
-                                       std::to_string(kLeast) +
-                                       " are needed. Choose another messaging layer, for "
-                                       "example OMPI_MCA_pml=ob1 with Open MPI (mpirun --mca pml ob1).");
+  return Status(Reason::kBadState, "This MPI allows message tags up to ", found ? *largest : 0, "; ", kLeast,
+                " are needed. Choose another messaging layer, for example OMPI_MCA_pml=ob1 with Open MPI (mpirun --mca "
+                "pml ob1).");
 }
 
 Result<MPI_Comm> CommunicatorOf(MPI_Comm parent, const std::vector<int>& ranks, const char* what,
@@ -49,15 +48,13 @@ Result<MPI_Comm> Select(MPI_Comm parent, const std::vector<int>& ranks, const De
   SMDDP_MPI(MPI_Comm_size(parent, &size));
   for (int wanted : ranks) {
     if (wanted < 0 || wanted >= size || std::count(ranks.begin(), ranks.end(), wanted) > 1) {
-      return Status(Reason::kBadArgument, "`comm` must list different ranks from 0 to " + std::to_string(size - 1) +
-                                              ". Received rank " + std::to_string(wanted) + ".");
+      return Status(Reason::kBadArgument, "`comm` must list different ranks from 0 to ", size - 1, ". Received rank ",
+                    wanted, ".");
     }
   }
   if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) {
-    return Status(Reason::kBadArgument, "`comm` does not list this process: its rank in MPI_COMM_WORLD is " +
-                                            std::to_string(rank) +
-                                            ". Call hvd.init(comm=[...]) only on the listed "
-                                            "ranks.");
+    return Status(Reason::kBadArgument, "`comm` does not list this process: its rank in MPI_COMM_WORLD is ", rank,
+                  ". Call hvd.init(comm=[...]) only on the listed ranks.");
   }
   return CommunicatorOf(parent, ranks, "init(comm=[...])", deadline);
 }
@@ -254,9 +251,7 @@ Status Gather(MPI_Comm comm, Gathering* gathering, const Deadline& deadline) {
   for (int rank = 0; rank < size; ++rank) {
     const int length = gathering->lengths[rank];
     if (length < 0 || length > kMaxExchangedBytes - total) {
-      return Status(Reason::kInternal, "Rank " + std::to_string(rank) + " wants to send " + std::to_string(length) +
-                                           " bytes in the start-up exchange. Do all ranks run the same version of "
-                                           "smddp_tf?");
+      return OtherVersion("Rank ", rank, " wants to send ", length, " bytes in the start-up exchange");
     }
     gathering->starts[rank] = total;
     total += length;

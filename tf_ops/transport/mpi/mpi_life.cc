@@ -96,7 +96,7 @@ Status MpiStatus(int code, const char* call) {
   char text[MPI_MAX_ERROR_STRING] = {};
   int length = 0;
   MPI_Error_string(code, text, &length);
-  return Status(Reason::kTransportFailed, std::string("MPI failed: ") + text + " in " + call);
+  return Status(Reason::kTransportFailed, "MPI failed: ", text, " in ", call);
 }
 
 void AbandonMpi() { g_abandoned = true; }

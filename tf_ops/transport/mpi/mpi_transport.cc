@@ -19,7 +19,7 @@ Status MpiTransport::Check(int code, const char* call) {
   if (code == MPI_SUCCESS || !MeansLoss(code)) return MpiStatus(code, call);
   for (const int peer : TakeLosses(comms_[0])) {
     if (!lost_.insert(peer).second) continue;
-    return Status(Reason::kPeerLost, "MPI reports that rank " + std::to_string(peer) + " has died.");
+    return Status(Reason::kPeerLost, "MPI reports that rank ", peer, " has died.");
   }
   return MpiStatus(code, call);
 }
@@ -56,9 +56,8 @@ Result<bool> MpiTransport::Test(Ticket ticket) {
   // MPI reports a longer message as an error, but not a shorter one.
   SMDDP_CHECKED(MPI_Get_count(&status, MPI_BYTE, &received));
   if (received == expected) return true;
-  return Status(Reason::kInternal, "Expected a message of " + std::to_string(expected) + " bytes from rank " +
-                                       std::to_string(status.MPI_SOURCE) + ", received " + std::to_string(received) +
-                                       ".");
+  return Status(Reason::kInternal, "Expected a message of ", expected, " bytes from rank ", status.MPI_SOURCE,
+                ", received ", received, ".");
 }
 
 Status MpiTransport::Post(int peer, std::string message) {
@@ -69,13 +68,6 @@ Status MpiTransport::Post(int peer, std::string message) {
                              tags_.MpiTagOf(TagSplit::kControl), CommOf(TagSplit::kControl), &post.request);
   if (code != MPI_SUCCESS) posts_.pop_back();
   return Check(code, "MPI_Isend");
-}
-
-bool MpiTransport::Poll(Message* message) {
-  if (control_inbox_.empty()) return false;
-  *message = std::move(control_inbox_.front());
-  control_inbox_.pop_front();
-  return true;
 }
 
 Result<bool> MpiTransport::Progress() {

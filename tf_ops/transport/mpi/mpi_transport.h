@@ -26,12 +26,11 @@ class MpiTransport : public Transport {
   MpiTransport(std::vector<MPI_Comm> comms, TagSplit tags) : comms_(std::move(comms)), tags_(tags) {}
   ~MpiTransport() override { (void)Abort(); }
 
-  std::string name() const override { return "mpi"; }
   Result<Ticket> Send(int peer, Tag tag, BufferView bytes) override;
   Result<Ticket> Recv(int peer, Tag tag, BufferView bytes) override;
   Result<bool> Test(Ticket ticket) override;
   Status Post(int peer, std::string message) override;
-  bool Poll(Message* message) override;
+  bool Poll(Message* message) override { return TakeOldest(&control_inbox_, message); }
   void Forget(int) override {}  // MPI buffers small messages, and waits for each message separately
   Result<bool> Progress() override;
   bool busy() const override { return !requests_.empty() || !posts_.empty() || !incoming_.empty(); }

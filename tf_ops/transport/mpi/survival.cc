@@ -87,14 +87,13 @@ void AskMpiToDetectLosses(double silence_s) {
 }
 
 void ShowMpiLife(double silence_s) {
-  static std::thread* const thread = new std::thread([silence_s] {
+  [[maybe_unused]] static std::thread* const thread = new std::thread([silence_s] {
     for (int finalized = 0; !finalized; MPI_Finalized(&finalized)) {
       int found = 0;  // always false; the call only lets MPI make progress
       MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
       std::this_thread::sleep_for(std::chrono::duration<double>(silence_s / kBeatsInSilence / kLooksPerBeat));
     }
   });
-  (void)thread;
 }
 
 bool MeansLoss(int code) {

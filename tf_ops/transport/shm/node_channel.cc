@@ -97,13 +97,6 @@ bool NodeChannel::Take(int peer, const Tag& tag, Loan* loan, bool in_parts) {
   return true;
 }
 
-bool NodeChannel::TakeControl(Loan* loan) {
-  if (control_.empty()) return false;
-  *loan = std::move(control_.front());
-  control_.pop_front();
-  return true;
-}
-
 bool NodeChannel::Evacuate() {
   bool some = false;
   for (auto& [key, arrived] : arrived_) {
@@ -160,9 +153,7 @@ Result<bool> NodeChannel::Progress() {
 }
 
 Status NodeChannel::Damaged(int member, const std::string& what) const {
-  return Status(Reason::kInternal, "The shared memory of local rank " + std::to_string(member) + " and local rank " +
-                                       std::to_string(position_) + " is damaged: " + what +
-                                       ". Do all ranks run the same version of smddp_tf?");
+  return OtherVersion("The shared memory of local rank ", member, " and local rank ", position_, " is damaged: ", what);
 }
 
 Status NodeChannel::Accept(int sender, const SlotNote& note) {
@@ -193,8 +184,7 @@ Status NodeChannel::Find(int sender, const SlotNote& note, std::vector<Loan::Par
     const BufferView tensors = tensors_.empty() ? BufferView() : tensors_[sender];
     const BufferView memory = extent.of_tensor != 0 ? tensors : BufferView(slot, capacity);
     if (extent.bytes == 0 || extent.offset > memory.size || extent.bytes > memory.size - extent.offset) {
-      return Damaged(sender, "an extent of " + std::to_string(extent.bytes) + " bytes at " +
-                                 std::to_string(extent.offset) + " of " + std::to_string(memory.size));
+      return Damaged(sender, Concat("an extent of ", extent.bytes, " bytes at ", extent.offset, " of ", memory.size));
     }
     parts->push_back({memory.Slice(extent.offset, extent.bytes), extent.of_tensor != 0});
     total += extent.bytes;
@@ -230,14 +220,9 @@ void SlotWriter::Add(uint64_t offset, size_t bytes, bool of_tensor) {
 }
 
 void SlotWriter::Publish(const Tag& tag, const std::vector<int>& readers) {
-  SlotNote note;
-  note.tag = PackTag(tag);
-  note.bytes = static_cast<uint32_t>(bytes_);
-  note.slot = static_cast<uint16_t>(slot_.index);
-  note.last = 1;
-  note.first_extent = static_cast<uint16_t>(published_);
-  note.extents = static_cast<uint16_t>(extents_ - published_);
-  node_.Publish(note, readers);
+  node_.Publish({PackTag(tag), static_cast<uint32_t>(bytes_), static_cast<uint16_t>(slot_.index), /*last=*/1,
+                 /*control=*/0, static_cast<uint16_t>(published_), static_cast<uint16_t>(extents_ - published_)},
+                readers);
   node_.bytes_referred_ += static_cast<int64_t>(referred_ * readers.size());
   published_ = extents_;
   bytes_ = referred_ = 0;

@@ -82,7 +82,7 @@ class NodeChannel {
   bool Take(int peer, const Tag& tag, Loan* loan, bool in_parts = false);
   bool Has(int peer, const Tag& tag) const;
   // The next piece of a control message that has arrived, of any peer; its contents are not checked.
-  bool TakeControl(Loan* loan);
+  bool TakeControl(Loan* loan) { return TakeOldest(&control_, loan); }
   void Return(const Loan& loan);
 
   // Copies notes' data that have arrived and were not taken into private memory and returns the slots; true when

@@ -17,13 +17,6 @@ void NodeControl::Post(int peer, std::string message) {
   Send();
 }
 
-bool NodeControl::Poll(Message* message) {
-  if (inbox_.empty()) return false;
-  *message = std::move(inbox_.front());
-  inbox_.pop_front();
-  return true;
-}
-
 void NodeControl::Forget(int peer) {
   const auto to_peer = [peer](const Outgoing& outgoing) { return outgoing.peer == peer; };
   outgoing_.erase(std::remove_if(outgoing_.begin(), outgoing_.end(), to_peer), outgoing_.end());

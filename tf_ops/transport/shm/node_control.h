@@ -20,7 +20,7 @@ class NodeControl {
   explicit NodeControl(NodeChannel& channel) : channel_(channel), half_read_(channel.size()) {}
 
   void Post(int peer, std::string message);
-  bool Poll(Message* message);
+  bool Poll(Message* message) { return TakeOldest(&inbox_, message); }
   // A peer that has left reads nothing any more: drops the messages queued for it.
   void Forget(int peer);
 

@@ -57,8 +57,8 @@ Result<bool> NodeTransport::StepReceive(Transfer* receive, bool* moved) {
     if (fits) std::memcpy(receive->bytes.data + receive->moved, loan.memory.data, bytes);
     channel_.Return(loan);
     if (!fits) {
-      return Status(Reason::kInternal, "Expected " + std::to_string(receive->bytes.size) + " bytes from local rank " +
-                                           std::to_string(receive->peer) + ", received a different number.");
+      return Status(Reason::kInternal, "Expected ", receive->bytes.size, " bytes from local rank ", receive->peer,
+                    ", received a different number.");
     }
     receive->moved += bytes;
     if (loan.last) return true;

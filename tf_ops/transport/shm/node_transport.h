@@ -17,7 +17,6 @@ class NodeTransport : public Transport {
  public:
   NodeTransport(Group node, NodeChannel& channel) : node_(std::move(node)), channel_(channel), control_(channel) {}
 
-  std::string name() const override { return "shm"; }
   Result<Ticket> Send(int peer, Tag tag, BufferView bytes) override;
   Result<Ticket> Recv(int peer, Tag tag, BufferView bytes) override;
   Result<bool> Test(Ticket ticket) override { return done_.erase(ticket) > 0; }

@@ -42,12 +42,10 @@ std::string NewName() {
 }
 
 Status Failed(const std::string& what, const std::string& name, size_t bytes) {
-  return Status(Reason::kNoResources,
-                what + " of " + std::to_string(bytes) + " bytes of shared memory (" + name +
-                    ") failed: " + std::strerror(errno) +
-                    ". Make /dev/shm larger (docker run --shm-size, a Kubernetes emptyDir of "
-                    "medium Memory), set a smaller SMDDP_CHUNK_BYTES, or, when ranks of one host cannot share memory, "
-                    "give each its own SMDDP_HOST_ID.");
+  return Status(Reason::kNoResources, what, " of ", bytes, " bytes of shared memory (", name,
+                ") failed: ", std::strerror(errno),
+                ". Make /dev/shm larger (docker run --shm-size, a Kubernetes emptyDir of medium Memory), set a smaller "
+                "SMDDP_CHUNK_BYTES, or, when ranks of one host cannot share memory, give each its own SMDDP_HOST_ID.");
 }
 
 Result<std::byte*> Map(int fd, size_t bytes, const std::string& name) {
@@ -114,8 +112,8 @@ Result<Segment> Segment::Open(const std::string& name, size_t bytes) {
   if (segment.file_ < 0) return Failed("Opening", name, bytes);
   struct stat found = {};
   if (fstat(segment.file_, &found) != 0 || found.st_size < static_cast<off_t>(bytes)) {
-    return Status(Reason::kBadState, "Expected " + std::to_string(bytes) + " bytes of shared memory in " + name +
-                                         ", it has " + std::to_string(found.st_size) + ".");
+    return Status(Reason::kBadState, "Expected ", bytes, " bytes of shared memory in ", name, ", it has ",
+                  found.st_size, ".");
   }
   SMDDP_ASSIGN_OR_RETURN(segment.data_, Map(segment.file_, bytes, name));
   segment.size_ = bytes;

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
-#include <utility>
 
 namespace smddp {
 namespace {
@@ -20,7 +19,7 @@ struct File {
   }
 };
 
-Status Failed(const std::string& what) { return Status(Reason::kNoResources, what + ": " + std::strerror(errno)); }
+Status Failed(const std::string& what) { return Status(Reason::kNoResources, what, ": ", std::strerror(errno)); }
 
 }  // namespace
 
@@ -31,7 +30,7 @@ TensorMemoryAddress AddressOf(const TensorMemory& mine) {
           static_cast<int64_t>(found.st_ino)};
 }
 
-Result<MappedTensors> MappedTensors::Open(const TensorMemoryAddress& address) {
+Result<std::shared_ptr<std::byte>> MapTensors(const TensorMemoryAddress& address) {
   if (address.bytes <= 0) return Status(Reason::kNoResources, "its tensors lie in ordinary memory");
   const std::string path = "/proc/" + std::to_string(address.process) + "/fd/" + std::to_string(address.file);
   const File file = {open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
@@ -43,24 +42,12 @@ Result<MappedTensors> MappedTensors::Open(const TensorMemoryAddress& address) {
                     static_cast<int64_t>(found.st_ino) == address.inode && found.st_size >= address.bytes;
   const int seals = fcntl(file.descriptor, F_GET_SEALS);
   if (!same || seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
-    return Status(Reason::kNoResources,
-                  path + " is not the memory of its tensors: do the ranks share a PID namespace?");
+    return Status(Reason::kNoResources, path, " is not the memory of its tensors: do the ranks share a PID namespace?");
   }
-  void* const at =
-      mmap(nullptr, static_cast<size_t>(address.bytes), PROT_READ, MAP_SHARED | MAP_NORESERVE, file.descriptor, 0);
-  if (at == MAP_FAILED) return Failed("mapping " + std::to_string(address.bytes) + " bytes");
-  MappedTensors mapped;
-  mapped.memory_ = {at, static_cast<size_t>(address.bytes)};
-  return mapped;
-}
-
-MappedTensors& MappedTensors::operator=(MappedTensors&& other) noexcept {
-  std::swap(memory_, other.memory_);
-  return *this;
-}
-
-MappedTensors::~MappedTensors() {
-  if (memory_.data != nullptr) munmap(memory_.data, memory_.size);
+  const auto bytes = static_cast<size_t>(address.bytes);
+  void* const at = mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, file.descriptor, 0);
+  if (at == MAP_FAILED) return Failed(Concat("mapping ", bytes, " bytes"));
+  return std::shared_ptr<std::byte>(static_cast<std::byte*>(at), [bytes](std::byte* mapped) { munmap(mapped, bytes); });
 }
 
 }  // namespace smddp

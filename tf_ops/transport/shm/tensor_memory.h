@@ -2,7 +2,9 @@
 // is the framework's allocator (tf_ops/ops/allocator); it lives as long as the process, and never shrinks.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "core/buffer.h"
 #include "core/status.h"
@@ -23,21 +25,7 @@ struct TensorMemoryAddress {
 };
 TensorMemoryAddress AddressOf(const TensorMemory& mine);
 
-// Another rank's tensors, to be read.
-class MappedTensors {
- public:
-  // An error says why this process cannot map them.
-  static Result<MappedTensors> Open(const TensorMemoryAddress& address);
-
-  MappedTensors() = default;
-  MappedTensors(MappedTensors&& other) noexcept { *this = std::move(other); }
-  MappedTensors& operator=(MappedTensors&& other) noexcept;
-  ~MappedTensors();
-
-  BufferView memory() const { return memory_; }
-
- private:
-  BufferView memory_;
-};
+// Another rank's tensors, to be read as long as the pointer lives. An error says why this process cannot map them.
+Result<std::shared_ptr<std::byte>> MapTensors(const TensorMemoryAddress& address);
 
 }  // namespace smddp

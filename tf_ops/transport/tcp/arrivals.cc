@@ -1,7 +1,6 @@
 #include "transport/tcp/arrivals.h"
 
 #include <cstring>
-#include <string>
 
 namespace smddp {
 namespace {
@@ -22,8 +21,8 @@ auto TakeFirst(Map* queues, const Key& key) {
 
 Status Arrivals::Check(const Asked& asked, size_t size) const {
   if (asked.into.size == size) return Status::Ok();
-  return Status(Reason::kInternal, "Expected a message of " + std::to_string(asked.into.size) + " bytes from rank " +
-                                       std::to_string(asked.peer) + ", received " + std::to_string(size) + ".");
+  return Status(Reason::kInternal, "Expected a message of ", asked.into.size, " bytes from rank ", asked.peer,
+                ", received ", size, ".");
 }
 
 Status Arrivals::Ask(Ticket ticket, int peer, uint32_t tag, BufferView into) {

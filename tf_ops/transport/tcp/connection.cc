@@ -7,8 +7,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/wire.h"
-
 namespace smddp {
 namespace {
 
@@ -34,7 +32,7 @@ Status Connection::Failed(int error) const {
   const bool gone = error == 0 || error == ECONNRESET || error == EPIPE || error == ECONNREFUSED;
   if (gone) return Status(Reason::kPeerLost, "its connection has ended");
   const std::string where = network_ != nullptr ? " to " + network_->address(static_cast<int>(ends_.to)) : "";
-  return Status(Reason::kTransportFailed, "the connection" + where + " failed: " + std::strerror(error));
+  return Status(Reason::kTransportFailed, "the connection", where, " failed: ", std::strerror(error));
 }
 
 void Connection::Add(Frame frame) {
@@ -118,8 +116,8 @@ Status Connection::Shake() {
   }
   if (state_ == State::kAwaitsProof && TakeStaged(&bits, sizeof(bits))) {
     if (bits != ProofFor(network_->key(), claim_)) {
-      return Status(Reason::kTransportFailed, "the process at " + network_->address(static_cast<int>(ends_.to)) +
-                                                  " does not know this job's key");
+      return Status(Reason::kTransportFailed, "the process at ", network_->address(static_cast<int>(ends_.to)),
+                    " does not know this job's key");
     }
     state_ = State::kOpen;
   }
@@ -132,7 +130,7 @@ Status Connection::Use(FrameReader* reader) {
     if (!in_body_) {
       if (!TakeStaged(&head_, sizeof(head_))) break;
       if (head_.length > (head_.tag == kControlTag ? kMaxControlBytes : kMaxDataBytes)) {
-        return OtherVersion("A frame of " + std::to_string(head_.length) + " bytes has come, which is too long");
+        return OtherVersion("A frame of ", head_.length, " bytes has come, which is too long");
       }
       SMDDP_ASSIGN_OR_RETURN(body_, reader->Begin(head_));
       in_body_ = true;

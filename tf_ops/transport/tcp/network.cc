@@ -23,8 +23,7 @@ constexpr int kLookMilliseconds = 1000;
 Result<std::shared_ptr<TcpNetwork>> TcpNetwork::Start(const World& world) {
   std::shared_ptr<TcpNetwork> network(new TcpNetwork(world));
   if (world.rank < 0 || world.rank >= network->size()) {
-    return Status(Reason::kBadArgument,
-                  "Rank " + std::to_string(world.rank) + " is none of " + std::to_string(network->size()) + " ranks.");
+    return Status(Reason::kBadArgument, "Rank ", world.rank, " is none of ", network->size(), " ranks.");
   }
   network->wake_ = Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!network->wake_.valid() || fcntl(network->listener_.file(), F_SETFL, O_NONBLOCK) != 0) {

@@ -40,12 +40,11 @@ Result<Socket> Socket::Connect(const std::string& address) {
   const bool found =
       colon != std::string::npos && getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &list) == 0;
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
-  if (!found) return Status(Reason::kBadArgument, "'" + address + "' is no address. Expected: IP:PORT.");
+  if (!found) return Status(Reason::kBadArgument, "'", address, "' is no address. Expected: IP:PORT.");
   Socket made(socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (made.valid()) DoNotDelay(made.file());
   if (made.valid() && (connect(made.file(), list->ai_addr, list->ai_addrlen) == 0 || errno == EINPROGRESS)) return made;
-  return Status(Reason::kTransportFailed,
-                "No connection to " + address + " is possible: " + std::strerror(errno) + ".");
+  return Status(Reason::kTransportFailed, "No connection to ", address, " is possible: ", std::strerror(errno), ".");
 }
 
 Socket Socket::Accept() const {

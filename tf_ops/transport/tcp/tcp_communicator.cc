@@ -70,8 +70,8 @@ Result<Message> TcpCommunicator::Receive(const std::vector<bool>& came, const De
     if (start_->Poll(&message)) break;
     for (size_t rank = 0; rank < came.size(); ++rank) {
       if (came[rank] || !start_->has_left(static_cast<int>(rank))) continue;
-      return Status(Reason::kPeerLeft, "Rank " + std::to_string(world_ranks_[rank]) + " gave up in " + what_ +
-                                           ". Its own output says why.");
+      return Status(Reason::kPeerLeft, "Rank ", world_ranks_[rank], " gave up in ", what_,
+                    ". Its own output says why.");
     }
     if (deadline.passed()) return Status(Reason::kTimedOut, "");
     usleep(kPauseMicroseconds);
@@ -105,7 +105,7 @@ Result<std::vector<std::string>> TcpCommunicator::Collect(const std::string& min
 Status TcpCommunicator::Flush(const Deadline& deadline) {
   while (start_->busy()) {
     SMDDP_RETURN_IF_ERROR(start_->Progress().status());
-    if (deadline.passed()) return Status(Reason::kTimedOut, "Some rank reads nothing in " + what_ + ".");
+    if (deadline.passed()) return Status(Reason::kTimedOut, "Some rank reads nothing in ", what_, ".");
     usleep(kPauseMicroseconds);
   }
   return Status::Ok();
@@ -129,12 +129,12 @@ Result<std::vector<std::string>> TcpCommunicator::Exchange(const std::string& mi
   came[0] = false;
   const Result<Message> message = Receive(came, longer);
   if (!message.ok() && message.status().reason() == Reason::kTimedOut) {
-    return Status(Reason::kTimedOut, "Rank " + std::to_string(world_ranks_[0]) + " did not answer in " + what_ +
-                                         " in time (SMDDP_START_TIMEOUT).");
+    return Status(Reason::kTimedOut, "Rank ", world_ranks_[0], " did not answer in ", what_,
+                  " in time (SMDDP_START_TIMEOUT).");
   }
   SMDDP_RETURN_IF_ERROR(message.status());
   Answer answer;
-  if (!Decode(message.value().bytes, &answer)) return OtherVersion("The answer of rank 0 in " + what_);
+  if (!Decode(message.value().bytes, &answer)) return OtherVersion("The answer of rank 0 in ", what_);
   SMDDP_RETURN_IF_ERROR(answer.status);
   return std::move(answer.texts);
 }

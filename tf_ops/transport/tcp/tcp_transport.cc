@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "core/clock.h"
-#include "core/wire.h"
 
 namespace smddp {
 namespace {
@@ -57,22 +56,23 @@ Status TcpTransport::Link::End(const FrameHead& head) {
 TcpTransport::Link* TcpTransport::Add(int peer, std::unique_ptr<Connection> connection) {
   Link& link = links_.emplace_back(this, peer, std::move(connection));
   if (out_[peer] == nullptr) out_[peer] = &link;
-  epoll_event event = {};
-  event.data.ptr = &link;
-  link.watches_writing = link.connection->awaits_writing();
-  event.events = link.watches_writing ? EPOLLIN | EPOLLOUT : EPOLLIN;
-  epoll_ctl(events_.file(), EPOLL_CTL_ADD, link.connection->file(), &event);
+  Watch(&link, EPOLL_CTL_ADD);
   return &link;
+}
+
+void TcpTransport::Watch(Link* link, int operation) {
+  epoll_event event = {};
+  event.data.ptr = link;
+  link->watches_writing = link->connection->awaits_writing();
+  event.events = link->watches_writing ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  epoll_ctl(events_.file(), operation, link->connection->file(), &event);
 }
 
 Result<TcpTransport::Link*> TcpTransport::LinkTo(int peer) {
   if (out_[peer] != nullptr) return out_[peer];
   SMDDP_RETURN_IF_ERROR(Admit());  // it may have opened one
   if (out_[peer] != nullptr) return out_[peer];
-  Ends ends;
-  ends.context = context_;
-  ends.from = static_cast<uint32_t>(network_->rank());
-  ends.to = static_cast<uint32_t>(world_ranks_[peer]);
+  const Ends ends = {context_, static_cast<uint32_t>(network_->rank()), static_cast<uint32_t>(world_ranks_[peer])};
   SMDDP_ASSIGN_OR_RETURN(auto connection, Connection::Open(*network_, ends));
   return Add(peer, std::move(connection));
 }
@@ -91,13 +91,7 @@ Status TcpTransport::Write(Link* link) {
   const Status written = link->connection->Write(&sent);
   for (const Ticket ticket : sent) sending_.erase(ticket);
   SMDDP_RETURN_IF_ERROR(written);
-  const bool waits = link->connection->awaits_writing();
-  if (waits == link->watches_writing) return Status::Ok();
-  epoll_event event = {};
-  event.data.ptr = link;
-  event.events = waits ? EPOLLIN | EPOLLOUT : EPOLLIN;
-  epoll_ctl(events_.file(), EPOLL_CTL_MOD, link->connection->file(), &event);
-  link->watches_writing = waits;
+  if (link->connection->awaits_writing() != link->watches_writing) Watch(link, EPOLL_CTL_MOD);
   return Status::Ok();
 }
 
@@ -116,17 +110,14 @@ Status TcpTransport::Drop(Link* link, const Status& why) {
   links_.remove_if([link](const Link& each) { return &each == link; });
   if (expected) return Status::Ok();
   if (why.reason() == Reason::kPeerLost && !lost_.insert(peer).second) return Status::Ok();  // reported
-  return Status(why.reason(), "Rank " + std::to_string(world_ranks_[peer]) + ": " + why.message() + ".");
+  return Status(why.reason(), "Rank ", world_ranks_[peer], ": ", why.message(), ".");
 }
 
 // --- Transfers ---
 
 Result<Ticket> TcpTransport::Send(int peer, Tag tag, BufferView bytes) {
   const Ticket ticket = next_ticket_++;
-  Frame frame;
-  frame.head = {PackTag(tag), static_cast<uint32_t>(bytes.size)};
-  frame.body = bytes;
-  frame.ticket = ticket;
+  Frame frame = {{PackTag(tag), static_cast<uint32_t>(bytes.size)}, bytes, /*owned=*/{}, ticket};
   sending_.insert(ticket);
   bytes_sent_ += static_cast<int64_t>(bytes.size);
   // Never complete where the peer has left: the engine ends what needs it.
@@ -147,17 +138,7 @@ Result<bool> TcpTransport::Test(Ticket ticket) {
 
 Status TcpTransport::Post(int peer, std::string message) {
   if (lost_.count(peer) != 0 || forgotten_.count(peer) != 0) return Status::Ok();
-  Frame frame;
-  frame.head = {kControlTag, static_cast<uint32_t>(message.size())};
-  frame.owned = std::move(message);
-  return Queue(peer, std::move(frame));
-}
-
-bool TcpTransport::Poll(Message* message) {
-  if (control_inbox_.empty()) return false;
-  *message = std::move(control_inbox_.front());
-  control_inbox_.pop_front();
-  return true;
+  return Queue(peer, {{kControlTag, static_cast<uint32_t>(message.size())}, /*body=*/{}, std::move(message), 0});
 }
 
 Result<bool> TcpTransport::Serve(Link* link, uint32_t events) {
@@ -215,9 +196,7 @@ bool TcpTransport::Abort() {
 void TcpTransport::SayGoodbye() {
   for (auto next = links_.begin(); next != links_.end();) {
     Link* const link = &*next++;
-    Frame bye;
-    bye.head.tag = kByeTag;
-    link->connection->Add(std::move(bye));
+    link->connection->Add({{kByeTag, 0}, {}, {}, 0});
     const Status written = Write(link);
     if (!written.ok()) (void)Drop(link, written);
   }

@@ -31,12 +31,11 @@ class TcpTransport : public Transport {
   // Tells the peers that this is no loss, and gives what waits one second to leave.
   ~TcpTransport() override;
 
-  std::string name() const override { return "tcp"; }
   Result<Ticket> Send(int peer, Tag tag, BufferView bytes) override;
   Result<Ticket> Recv(int peer, Tag tag, BufferView bytes) override;
   Result<bool> Test(Ticket ticket) override;
   Status Post(int peer, std::string message) override;
-  bool Poll(Message* message) override;
+  bool Poll(Message* message) override { return TakeOldest(&control_inbox_, message); }
   void Forget(int peer) override { forgotten_.insert(peer); }
   Result<bool> Progress() override;
   bool busy() const override;
@@ -66,6 +65,8 @@ class TcpTransport : public Transport {
 
   Result<Link*> LinkTo(int peer);
   Link* Add(int peer, std::unique_ptr<Connection> connection);
+  // With epoll: reading, and writing where the connection waits for it.
+  void Watch(Link* link, int operation);
   Status Admit();
   Status Queue(int peer, Frame frame);
   Status Write(Link* link);

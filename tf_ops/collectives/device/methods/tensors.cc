@@ -28,8 +28,7 @@ DeviceTensors::~DeviceTensors() {
 Result<bool> DeviceTensors::Reserve() {
   const std::vector<Piece>& pieces = view_.pieces();
   if (works_.size() != pieces.size()) {
-    return Status(Reason::kInternal, "Expected the order of " + std::to_string(pieces.size()) + " pieces; received " +
-                                         std::to_string(works_.size()) + ".");
+    return Status(Reason::kInternal, "Expected the order of ", pieces.size(), " pieces; received ", works_.size(), ".");
   }
   size_t bytes = 0;
   host_pieces_.clear();
