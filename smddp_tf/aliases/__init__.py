@@ -93,6 +93,12 @@ def environment(family: str, base: Mapping[str, str] | None = None) -> dict[str,
     return {VARIABLE: ",".join(dict.fromkeys(families)), "PYTHONPATH": os.pathsep.join(dict.fromkeys(folders))}
 
 
+def install_inherited() -> None:
+    """Installs what the environment names, which another process has set there for this one."""
+    for family in filter(None, os.environ.get(VARIABLE, "").split(",")):
+        install(family)
+
+
 def _finder(family: str) -> Finder:
     if family not in _FINDERS:
         raise ValueError(f"`family` must be one of {', '.join(map(repr, FAMILIES))}. Received: {family!r}.")

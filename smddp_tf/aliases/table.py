@@ -26,6 +26,8 @@ HOROVOD: dict[str, tuple[str, ...]] = {
     "horovod.keras": ("smddp_tf.compat.horovod.keras", "smddp_tf.keras"),
     "horovod.keras.callbacks": ("smddp_tf.compat.horovod.keras.callbacks",),
     "horovod.keras.elastic": ("smddp_tf.keras.elastic",),
+    "horovod.ray": ("smddp_tf.ray",),
+    "horovod.ray.runner": ("smddp_tf.ray",),
     "horovod.run": ("smddp_tf.run",),
     "horovod.runner": ("smddp_tf.run",),
     "horovod.runner.common": (),
@@ -34,6 +36,8 @@ HOROVOD: dict[str, tuple[str, ...]] = {
     "horovod.runner.launch": ("smddp_tf.compat.horovod.runner_launch",),
     "horovod.runner.util": (),
     "horovod.runner.util.threads": ("smddp_tf.compat.horovod.runner_util",),
+    "horovod.spark": ("smddp_tf.spark",),
+    "horovod.spark.runner": ("smddp_tf.spark",),
     "horovod.tensorflow": ("smddp_tf",),
     "horovod.tensorflow.compression": ("smddp_tf.compression",),
     "horovod.tensorflow.elastic": ("smddp_tf.elastic",),
@@ -69,8 +73,7 @@ MOVED: dict[str, tuple[str, ...]] = {
 HOROVOD_ABSENT: dict[str, str] = {
     "horovod.data": "a tf.data pipeline prefetches by itself",
     "horovod.mxnet": "smddp_tf trains with TensorFlow and Keras only",
-    "horovod.ray": "start the processes with `smddprun` or mpirun instead",
-    "horovod.spark": "start the processes with `smddprun` or mpirun instead",
+    "horovod.spark.keras": "`horovod.spark.run` a function that reads Parquet, with `hvd.data.shard`",
     "horovod.tensorflow.data": "start tf.data's own servers (tf.data.experimental.service) instead",
     "horovod.torch": "smddp_tf trains with TensorFlow and Keras only",
 }

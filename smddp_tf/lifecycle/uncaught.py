@@ -77,6 +77,11 @@ def _hook_before(show: Hook) -> Hook:
     return hook
 
 
+def is_consequence(error: BaseException) -> bool:
+    """Whether another rank's end is the reason of an error, or of one of its causes."""
+    return _reason_in(error) in ("peer_left", "peer_lost", "peer_raised")
+
+
 def _reason_in(error: BaseException) -> str | None:
     """The reason of the first error of the engine among `error` and its causes."""
     return next((reason for each in _chain(error) if (reason := reason_of(each))), None)

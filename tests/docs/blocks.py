@@ -80,6 +80,10 @@ NOT_RUN = {
     ("storage.md", "state.commit_to"): "needs S3; tests/elastic/test_commits_remote.py",
     ("notebooks.md", "from smddp_tf.run"): "starts a job, inside of one; tests/examples/test_notebook.py",
     ("launching.md", "import smddp_tf.run"): "starts a job, inside of one; tests/run/rank/test_task.py",
+    ("launching.md", "from smddp_tf.ray"): "needs Ray; tests/starters/test_ray.py",
+    ("launching.md", "import tempfile"): "needs Ray Train; tests/starters/test_ray_train.py",
+    ("launching.md", "import smddp_tf.spark"): "needs Spark; tests/starters/test_spark.py",
+    ("launching.md", "def train_on"): "needs Spark; tests/starters/test_spark.py",
     ("elastic.md", "def rescale"): "the optimizer's rate after a change of size; tests/elastic/test_state.py",
 }
 

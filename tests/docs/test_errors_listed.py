@@ -19,7 +19,9 @@ KINDS = {
 }
 # These speak to whoever starts a job, installs aliases or looks at a recording, at once and in full sentences; nothing
 # runs then.
-NOTHING_RUNS = ("smddp_tf/run/", "smddp_tf/link/", "smddp_tf/aliases/", "smddp_tf/insight/")
+NOTHING_RUNS = (
+    "smddp_tf/run/", "smddp_tf/link/", "smddp_tf/aliases/", "smddp_tf/insight/", "smddp_tf/ray/", "smddp_tf/spark.py",
+)  # fmt: skip
 # What the page has by other words, and what only tests can see. Words of each.
 INTERNAL = (
     " Given up after SMDDP_STALL_ERROR_SECONDS.",  # after "... has waited for ... s"

@@ -28,7 +28,7 @@ FLOORS = {
         ("keras",),
         ("aliases",),
         ("as_horovod", "as_smdistributed", "run"),
-        ("compat",),
+        ("compat", "ray", "spark"),
         ("__init__", "mpi_ops"),
         ("demo", "sdp"),
     ),

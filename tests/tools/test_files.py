@@ -20,6 +20,7 @@ WRITERS = {
     "smddp_tf/monitor/lines.py": "O_NOFOLLOW",
     "smddp_tf/run/launch/job.py": "os.pipe()",  # the job's standard input
     "smddp_tf/run/output/output.py": "monitor.lines import opened",
+    "smddp_tf/spark.py": "os.dup(1)",  # a pipe
 }
 
 

@@ -23,7 +23,7 @@ from tests.tools.python_floors import (
 
 LAUNCHER = "smddp_tf.run"
 # Horovod has its command line in a module that programs import.
-OF_LAUNCHER = ("smddp_tf.compat.horovod.runner_launch",)
+OF_LAUNCHER = ("smddp_tf.compat.horovod.runner_launch", "smddp_tf.ray.executor", "smddp_tf.spark")
 
 
 @pytest.fixture(scope="module")

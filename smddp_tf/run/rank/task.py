@@ -25,7 +25,7 @@ def main() -> None:
     client.send(Kind.TASK, str(placement.rank).encode())
     payload = client.receive(_PAYLOAD_SECONDS)
     try:
-        answer, failed = b"+" + _sendable(_call(payload)), None
+        answer, failed = b"+" + sendable(call(payload)), None
     except (Exception, SystemExit) as error:
         answer, failed = b"-" + _pickled(error), error
     client.send(Kind.RESULT, answer)
@@ -35,7 +35,8 @@ def main() -> None:
         sys.exit(1)
 
 
-def _call(payload: bytes) -> object:
+def call(payload: bytes) -> object:
+    """Calls the function of a payload of `run`."""
     path, pickled = cloudpickle.loads(payload)
     sys.path[:] = [*path, *(folder for folder in sys.path if folder not in path)]  # as where the function was written
     function, args, kwargs = cloudpickle.loads(pickled)
@@ -47,7 +48,8 @@ def _call(payload: bytes) -> object:
         raise
 
 
-def _sendable(result: object) -> bytes:
+def sendable(result: object) -> bytes:
+    """Pickles what a function has returned; raises LaunchError where that is not possible."""
     try:
         return bytes(cloudpickle.dumps(result))
     except Exception as error:
