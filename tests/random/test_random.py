@@ -12,7 +12,7 @@ from tests.variants import full, in_full
 
 pytestmark = pytest.mark.launches
 
-SECONDS = 20
+SECONDS = 12
 
 
 def run(*arguments: str | int) -> subprocess.CompletedProcess[str]:
@@ -22,7 +22,7 @@ def run(*arguments: str | int) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("arguments", [("--ranks", 2), *in_full(("--ranks", 3, "--nodes", "2,1", "--first", 500))])
 def test_cases_of_a_fixed_seed(arguments: tuple) -> None:
-    done = run("--seconds", SECONDS, "--count", 14, "--seed", 3, "--no-shrink", *arguments)
+    done = run("--seconds", SECONDS, "--count", 9, "--seed", 3, "--no-shrink", *arguments)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
     assert "0 findings" in done.stdout
 

@@ -8,7 +8,7 @@ import pytest
 
 from smddp_tf.exceptions import LaunchError
 from smddp_tf.run.launch.function import payload_of
-from smddp_tf.run.rank.task import _sendable
+from smddp_tf.run.rank.task import sendable
 
 
 def test_what_cannot_be_pickled_is_named() -> None:
@@ -17,4 +17,4 @@ def test_what_cannot_be_pickled_is_named() -> None:
         with pytest.raises(LaunchError, match=rf"This cannot be sent to the ranks: {what} \(lock\): TypeError: .*lock"):
             payload_of(function, arguments, {})
     with pytest.raises(LaunchError, match=r"What the function has returned cannot be sent back: .*lock"):
-        _sendable(lock)
+        sendable(lock)
