@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.support.mpirun import launch
+from tests.support.mpirun import Finished, launch
 from tests.support.recorder import read_records
 
 pytestmark = pytest.mark.launches
@@ -88,24 +89,30 @@ def test_a_rank_that_does_not_come_to_it(tmp_path: Path, what: str) -> None:
     assert re.search(r"Rank 1 \(host \S+\) is in its own program and in no collective", records[0]["join"]["message"])
 
 
-@pytest.mark.parametrize(
-    ("program", "told"),
-    [
-        (
-            "gradients",
-            [
-                "broadcast 'eager.broadcast_variables'",
-                "broadcast 'broadcast_object.length'",
-                "allgather 'allgather_object'",
-            ],
-        ),
-        ("requests", []),
-        ("fit", ["allgather 'model.fit (before the first batch)'"]),
+TOLD = {
+    "gradients": [
+        "broadcast 'eager.broadcast_variables'",
+        "broadcast 'broadcast_object.length'",
+        "allgather 'allgather_object'",
     ],
-)
-def test_a_late_rank_is_told_soon_while_a_program_starts(program: str, told: list[str]) -> None:
+    "requests": [],
+    "fit": ["allgather 'model.fit (before the first batch)'"],
+}
+
+
+@pytest.fixture(scope="module")
+def late_starts() -> dict[str, Finished]:
+    """The jobs that wait, all at the same time."""
+    with ThreadPoolExecutor() as pool:
+        script = Path(__file__).with_name("late_start.py")
+        jobs = {program: pool.submit(launch, [script, program], RANKS, timeout=150) for program in TOLD}
+        return {program: job.result() for program, job in jobs.items()}
+
+
+@pytest.mark.parametrize("program", TOLD)
+def test_a_late_rank_is_told_soon_while_a_program_starts(late_starts: dict[str, Finished], program: str) -> None:
     """Once for each operation that waited for 5 s, and not any more when it trains or has made many requests."""
-    finished = launch([Path(__file__).with_name("late_start.py"), program], RANKS, timeout=150).check()
+    finished, told = late_starts[program].check(), TOLD[program]
     assert finished.output.count("all came") == RANKS
     lines = [line for line in finished.output.splitlines() if " has waited for " in line or "`fit` has not" in line]
     assert len(lines) == len(told), finished.output
