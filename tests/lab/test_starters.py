@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from benchmarks.lab import Lab, why_not
+from benchmarks.lab import SCRIPT, Lab
 from tests.support.mpirun import ROOT, SCRIPTS
 
 RANKS = SCRIPTS / "ranks_without_tensorflow.py"
@@ -21,14 +20,6 @@ SSH = """#!/bin/sh
 while [ "$1" = -o ]; do shift 2; done
 exec {script} exec "${{1#node}}" env -i HOME="$HOME" /bin/sh -c "$2"
 """
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    if reason := why_not():
-        pytest.skip(f"no two hosts here: {reason}")
-    with Lab(2, 200) as nodes:
-        yield nodes
 
 
 def tf_config(rank: int) -> str:
@@ -96,8 +87,6 @@ def test_a_host_that_does_not_come_is_named_on_the_other(lab: Lab) -> None:
 
 def without_mpi(lab: Lab, tmp_path: Path, *arguments: str | Path) -> tuple[int, str]:
     """`smddprun --no-mpi` on node0, with something in ssh's place that enters the other node."""
-    from benchmarks.lab import SCRIPT
-
     ssh = tmp_path / "ssh"
     ssh.write_text(SSH.format(script=SCRIPT.resolve()))
     ssh.chmod(0o755)

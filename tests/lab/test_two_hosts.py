@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from benchmarks.lab import SCRIPT, Lab, why_not
+from benchmarks.lab import SCRIPT, Lab
 from tests.support.mpirun import ROOT, SCRIPTS
 
 RANKS = SCRIPTS / "ranks_without_tensorflow.py"
 # What stands in for ssh: under Open MPI 5 (PRRTE), as parameters of mpirun.
 AGENT = f"--prtemca plm_ssh_agent {SCRIPT.resolve().parent / 'agent.sh'}"
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    if reason := why_not():
-        pytest.skip(f"no two hosts here: {reason}")
-    with Lab(2, 200) as nodes:
-        yield nodes
 
 
 def smddprun(lab: Lab, *arguments: str | Path, hosts: str = "node0:1,node1:1") -> tuple[int, str]:
