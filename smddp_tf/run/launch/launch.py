@@ -91,7 +91,8 @@ def launch(settings: Settings, command: Sequence[str], payload: bytes = b"") -> 
     ) as output:  # fmt: skip
         exported = [] if local_only or line.forwards_all else [*_KEYS, *(word for name in new for word in ("-x", name))]
         words = [*line.words, *exported, *supervisor, *command]
-        own = meeting_variables(*rendezvous.values()) if line.is_direct else {}
+        meeting = _rendezvous(settings.hosts_of_ranks[0], addresses[0])  # at a port of its own
+        own = meeting_variables(*meeting.values()) if line.is_direct else {}
         environment = with_home({**rendezvous, **environment, **line.environment, **own})
         job = Job(words, environment, settings.hosts_of_ranks, server, output, settings.start_timeout, payload)
         outcome = job.run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -45,6 +46,14 @@ def test_ranks_here_and_elsewhere(tmp_path: Path, with_ssh: dict[str, str]) -> N
     assert len(lines.splitlines()) == 1
     assert "BatchMode=yes 203.0.113.9" in lines
     assert "s3cret" not in lines
+
+
+def test_the_ranks_do_not_meet_at_the_port_that_is_for_programs() -> None:
+    tell = "import os; print('ports', os.environ['SMDDP_COORDINATOR'].rpartition(':')[2], os.environ['MASTER_PORT'])"
+    output = smddprun("--no-mpi", "-np", "2", sys.executable, "-c", tell).check().output
+    (one, other) = re.findall(r"ports (\d+) (\d+)", output)
+    assert one == other
+    assert one[0] != one[1]
 
 
 def test_a_rank_that_fails_elsewhere_is_named_and_ends_the_job(with_ssh: dict[str, str]) -> None:
