@@ -106,7 +106,7 @@ def test_a_table_of_another_shape(model):
         model.get_layer("tables").load_own_variables({"0": np.zeros((49, 4))})
 
 
-@pytest.mark.parametrize("shard", [None, "world"])
+@pytest.mark.parametrize("shard", ["world", *in_full(None)])
 def test_moving_averages_of_tables(hvd, rank, mpi, size, tmp_path, shard):
     """A file has them whole, and training goes on with this rank's part of them."""
     path = mpi.bcast(tmp_path / "ema.keras")
