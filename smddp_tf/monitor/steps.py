@@ -75,7 +75,7 @@ class StepTimes:
 def asked_ranks(began_ns: int) -> None:
     """Counts the time since `began_ns` (`time.perf_counter_ns`) as waiting for gradients.
 
-    For what `fit` asks the ranks after each batch: a rank that waits there for a late one does not wait for gradients.
+    For what ranks ask each other after each batch: one that waits there for a late one does not wait for gradients.
     """
     global _asking_ns
     _asking_ns += time.perf_counter_ns() - began_ns

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -11,7 +10,6 @@ from typing import Any, NamedTuple
 from smddp_tf.basics import cross_rank, is_initialized, rank
 from smddp_tf.collectives.rank_facts import any_rank, warn_on_rank_zero
 from smddp_tf.keras._backend import keras
-from smddp_tf.monitor.steps import asked_ranks
 
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 
@@ -42,9 +40,7 @@ class Stopping:
         if any(callback.preempted for callback in self._preempting):
             return  # a PreemptionCheckpoint has stopped all of them
         if self.asks:
-            began = time.perf_counter_ns()
             self._model.stop_training = any_rank(self.is_requested(), "model.fit (stop_training)")
-            asked_ranks(began)
         else:
             self._is_requested = self.is_requested()
             self._model.stop_training = False
