@@ -36,8 +36,8 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     with other ranks.
 
     Under `mpirun --with-ft ulfm` (Open MPI 5) a process that dies is left out of the new session: ranks, sizes and
-    shards are those of the survivors. Under a plain `mpirun` it ends the job, and `smddprun --elastic` starts the job
-    again; the state then begins with its last commit on disk (`State.commit_to`).
+    parts of the data are those of the survivors. Under a plain `mpirun` it ends the job, and `smddprun --elastic`
+    starts the job again; the state then begins with its last commit on disk (`State.commit_to`).
 
     Example:
 

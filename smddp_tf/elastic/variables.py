@@ -61,7 +61,7 @@ class TensorFlowState(ObjectState):
             NotImplementedError: this rank has a part only of one of the variables.
         """
         if any(layout_of(variable) is not None for variable in self.variables):
-            raise NotImplementedError("Variables that are sharded over the ranks are saved by TensorFlowKerasState.")
+            raise NotImplementedError("Variables that are partitioned over ranks are saved by TensorFlowKerasState.")
         return {"values": [np.asarray(value) for value in self._values], "attributes": super().to_disk()}
 
     def from_disk(self, content: dict[str, Any]) -> None:

@@ -55,7 +55,7 @@ def test_other_ways_to_save(rank, model, tmp_path):
         model.export(tmp_path / "exported", verbose=False)
     with pytest.raises(ValueError, match="ending in .keras or .weights.h5"):
         model.save(tmp_path / "old.h5")
-    with pytest.raises(RuntimeError, match="(?s)sharded over . ranks, which must save it together"):
+    with pytest.raises(RuntimeError, match="(?s)partitioned over . ranks, which must save it together"):
         keras.src.saving.saving_lib.save_model(model, tmp_path / "inner.keras")
     keras.saving.save_model(model, tmp_path / "function.keras")
     assert (tmp_path / "function.keras").exists() == (rank == 0)

@@ -210,7 +210,7 @@ def test_under_keras_distribution(hvd, size, shard):
     assert_identical(ours, whole, model_of())
     assert slot_elements(ours) < slot_elements(whole)
     x, y = data_of(0, BATCH * size)
-    with pytest.raises(ValueError, match="sharded over the ranks by DataParallel"):
+    with pytest.raises(ValueError, match="partitioned over the ranks by DataParallel"):
         ours.fit(x, y, batch_size=BATCH, verbose=0)  # without the distribution
 
 
