@@ -76,7 +76,9 @@ def main():
     parser = argparse.ArgumentParser(description="Prints the peak memory of training with and without savings.")
     parser.add_argument("--remat", action="store_true", help="blocks keep their input only")
     parser.add_argument("--bf16", action="store_true", help="activations in bfloat16")
-    parser.add_argument("--partition-state", help="who shares the optimizer's slots: node, world, or a number of ranks")
+    parser.add_argument(
+        "--partition-state", "--shard", help="who shares the optimizer's slots: node, world, or a number of ranks"
+    )
     parser.add_argument("--batch-size", type=int, default=128, help="of each rank")
     parser.add_argument("--steps", type=int, default=6)
     arguments = parser.parse_args()
