@@ -19,10 +19,10 @@ from tests.gpu.mutations.table import MUTATIONS, OPS, Mutation
 
 ROOT = Path(__file__).resolve().parents[3]
 COPY = ROOT / "build" / "mutations"
-BUILT = ("smddp_tf/*.so", "smddp_tf/_build_info.py", "tests/*.so")
+BUILT = ("smddp_tf/*.so", "smddp_tf/_build_info.py", "tests/*.so", "build/doctest/**/*")
 SECONDS = 1200  # of a build, or of a test that hangs
 # What is built in the copy, by Mutation.builds.
-TARGETS = {"engine": "smddp_core _smddp_test_core", "ops": "smddp_tf_ops smddp_tf_xla"}
+TARGETS = {"engine": "smddp_core _smddp_test_core smddp_native_tests", "ops": "smddp_tf_ops smddp_tf_xla"}
 NO_TESTS_RAN = (2, 3, 4, 5)  # pytest: interrupted, internal error, usage, nothing collected
 
 
