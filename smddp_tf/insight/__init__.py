@@ -1,11 +1,10 @@
-"""Looks for what slows a job down, in what `smddprun --monitor` has recorded, and for the storage that it needs.
+"""Looks for what slows a job down, in what `smddprun --monitor` has recorded.
 
 Needs neither TensorFlow nor MPI.
 """
 
 from smddp_tf.insight.diagnosis import Diagnosis, diagnose
 from smddp_tf.insight.finding import Finding
-from smddp_tf.insight.io_report import IoReport, io_report
 from smddp_tf.insight.recording import NoRecording
 
-__all__ = ["Diagnosis", "Finding", "IoReport", "NoRecording", "diagnose", "io_report"]
+__all__ = ["Diagnosis", "Finding", "NoRecording", "diagnose"]

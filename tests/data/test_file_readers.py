@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
@@ -30,14 +29,6 @@ def test_text_lines_and_records_of_equal_length(hvd, rank, size, mpi, tmp_path):
     assert read(text) == [f"{rank}aa".encode(), f"{rank}bb".encode()]
     records = hvd.data.shard(tf.data.FixedLengthRecordDataset(names, 4), by="file")
     assert read(records) == [f"{rank}aa\n".encode(), f"{rank}bb\n".encode()]
-
-
-def test_io_report_finds_the_files_of_a_dataset(hvd, rank, size, files):
-    part = hvd.data.shard(tf.data.TFRecordDataset(files).batch(2), by="file")
-    report = hvd.insight.io_report(dataset=part, epoch_seconds=10, ranks=size)
-    assert report.bytes == sum(map(os.path.getsize, files))
-    assert report.cold > 0
-    assert report.warm > 0
 
 
 @pytest.mark.parametrize("counting", ["take", "skip", "shard"])

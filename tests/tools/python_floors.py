@@ -58,7 +58,6 @@ LAZY = {
     ("smddp_tf.compat", "smddp_tf"): "imports Keras, which a program that does without is not to import",
     ("smddp_tf.data.sharding", "smddp_tf.data"): "imports TensorFlow or Keras, for datasets that are theirs",
     ("smddp_tf.elastic.state", "smddp_tf"): "imports cloudpickle: the package needs the standard library only",
-    ("smddp_tf.insight.io_report", "smddp_tf.data.file_readers"): "imports TensorFlow, for its datasets",
     ("smddp_tf.insight.report", "smddp_tf.insight.pictures"): "imports matplotlib, which is optional",
     (
         "smddp_tf.keras.data_parallel.global_batches",
