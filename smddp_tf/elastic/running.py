@@ -12,6 +12,7 @@ from smddp_tf import basics
 from smddp_tf._native import loader
 from smddp_tf.exceptions import HorovodInternalError, HostsUpdatedInterrupt, reason_of
 from smddp_tf.lifecycle.restart_settings import min_ranks_of
+from smddp_tf.rendezvous import rounds
 
 # Reasons why a request failed because of other ranks, while the session has not failed or is over.
 _LOST = frozenset({"peer_left", "shut_down", "step_given_up", "timed_out", "transport_failed"})
@@ -82,10 +83,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
                     _check_ranks_left()
                     state.on_reset()
                 resets, failed_resets = False, 0
-                if hasattr(state, "resume"):  # states of one's own may have none
-                    state.resume()
-                if not skip_sync:
-                    state.sync()
+                _synchronize(state, skip_sync)
                 return func(state, *args, **kwargs)
             except HostsUpdatedInterrupt as interrupt:
                 skip_sync = interrupt.skip_sync
@@ -96,7 +94,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
                     raise
                 _check_no_rank_has_ended(error)
                 failed_resets += resets  # another rank may be lost while a session begins
-                if resets and (failed_resets > _MOST_FAILED_RESETS or not loader.core().survives_losses()):
+                if resets and (failed_resets > _MOST_FAILED_RESETS or not basics.survives_losses()):
                     raise
                 resets = True
                 print(f"smddp_tf.elastic: back to the last commit, after {_in_short(error)}", file=sys.stderr)
@@ -104,6 +102,17 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
                 skip_sync = False
 
     return wrapper
+
+
+def _synchronize(state: Any, skip_sync: bool) -> None:
+    has_folder = hasattr(state, "resume")  # states of one's own may have none
+    if has_folder:
+        state.resume()
+    if not skip_sync:
+        state.sync()
+    if has_folder:
+        state.note_synced()
+    rounds.note_state()
 
 
 def is_lost_session(error: BaseException) -> bool:
@@ -118,8 +127,8 @@ def is_lost_session(error: BaseException) -> bool:
     if reason is None or (core.is_initialized() and core.raised_elsewhere()):
         return False
     if failure := core.session_failure():
-        return failure[0] not in _BROKEN and (failure[0] != "peer_lost" or core.survives_losses())
-    return reason in _LOST or (reason == "peer_lost" and core.survives_losses())
+        return failure[0] not in _BROKEN and (failure[0] != "peer_lost" or basics.survives_losses())
+    return reason in _LOST or (reason == "peer_lost" and basics.survives_losses())
 
 
 def _check_no_rank_has_ended(error: BaseException) -> None:

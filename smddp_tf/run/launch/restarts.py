@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from smddp_tf.elastic.commits import commits_in
+from smddp_tf.exceptions import LaunchError
 from smddp_tf.lifecycle.restart_settings import COMMIT_DIR, JOB, MIN_RANKS
-from smddp_tf.run.hosts.hosts import NotStarted, total_slots
+from smddp_tf.run.hosts.hosts import Host, NotStarted, total_slots
 from smddp_tf.run.launch.job import Outcome
 from smddp_tf.run.launch.settings import Settings
 from smddp_tf.urls import shown
@@ -64,7 +66,7 @@ def run_elastic(
             return outcome
         before, newest = newest, _newest(folder)
         fruitless = 0 if newest > before else fruitless + 1
-        hosts = tuple(host for host in settings.hosts if host.name not in outcome.lost_hosts)
+        hosts = _hosts_now(settings, outcome.lost_hosts)
         ranks = min(wanted, total_slots(hosts))
         if reason := _why_not_again(policy, outcome, starts, fruitless, ranks):
             say(f"the job is given up: {reason}. {_advice(folder, newest)}")
@@ -75,6 +77,14 @@ def run_elastic(
         more_output = os.path.join(output, f"start.{starts + 1}") if output else ""
         settings = replace(settings, hosts=hosts, ranks=ranks, output_filename=more_output)
         time.sleep(_PAUSE_SECONDS)
+
+
+def _hosts_now(settings: Settings, lost: frozenset[str]) -> tuple[Host, ...]:
+    hosts: Sequence[Host] = settings.hosts
+    if settings.growth and settings.growth.discover:
+        with contextlib.suppress(LaunchError):
+            hosts = settings.growth.discover(settings.growth.seconds) or hosts
+    return tuple(host for host in hosts if host.name not in lost)
 
 
 def _one_start(settings: Settings, launch: Callable[[Settings], Outcome], first: bool) -> Outcome:

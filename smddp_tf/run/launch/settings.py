@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import tempfile
@@ -12,11 +13,31 @@ from typing import Any
 from smddp_tf import urls
 from smddp_tf.exceptions import LaunchError
 from smddp_tf.run.hosts import slurm
+from smddp_tf.run.hosts.discovery import Discover
 from smddp_tf.run.hosts.hosts import Host, hosts_of_ranks, is_this_host, parse_host_file, parse_hosts, total_slots
 
 DEFAULT_START_TIMEOUT = 300.0  # the engine's default as well
 # Ranks print into a pipe, for which Python would buffer full pages.
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How many ranks a job may have that goes on without those it loses.
+
+    Attributes:
+        least: with fewer it ends.
+        most: how many it grows to; None: as many as there are slots.
+        discover: names the hosts that there are; None: they are those of the start.
+        seconds: how long it waits for hosts when it has too few ranks.
+        cool_down: seconds until a slot in which a rank was lost is used again; else when its host has been away.
+    """
+
+    least: int
+    most: int | None = None
+    discover: Discover | None = None
+    seconds: float = 600.0
+    cool_down: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -39,6 +60,7 @@ class Settings:
         reports: a line says where the ranks are started, and one that they have ended.
         mpirun: the launcher to use instead of the one that is found.
         mpi: whether MPI's launcher starts the ranks, or this package's own by ssh; None: MPI's, if there is one.
+        growth: for a job without MPI that goes on without lost ranks.
     """
 
     ranks: int
@@ -56,6 +78,7 @@ class Settings:
     reports: bool = False
     mpirun: str | None = None
     mpi: bool | None = None
+    growth: Growth | None = None
 
     @property
     def hosts_of_ranks(self) -> list[str]:
