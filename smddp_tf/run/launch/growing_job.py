@@ -30,7 +30,7 @@ from smddp_tf.run.output.output import Output
 
 _TOGETHER_SECONDS = 5.0  # for others that have been started, before those that wait are announced
 _LOST_SECONDS = 1.0  # for the last messages of a rank whose connection, or whose starter, has ended
-_SILENT_SECONDS = 5.0  # likewise, where the connection seems to be open
+_SILENT_SECONDS = 5.0  # likewise, where the connection seems to be open; and for a rank that others call silent
 _DISMISS_SECONDS = 2.0  # for processes that have come too late for the last round
 
 
@@ -99,7 +99,7 @@ class GrowingJob(Job):
         if number in self._live() and self._server.is_connected(frame.peer):
             self._rounds.joined[number] = joined_of(told, frame.peer, self._server.addresses_of(frame.peer))
             if number not in self._rounds.members:
-                say(f"rank {number} on {told['host']} has started, and joins the others at their next commit.")
+                say(f"process {number} on {told['host']} has started, and joins the others at their next commit.")
 
     def _take_end(self, rank: int, end: End) -> None:
         self._rounds.joined.pop(rank, None)
@@ -109,7 +109,7 @@ class GrowingJob(Job):
             return
         self._ranks.gone.add(rank)
         self._output.end_of_rank(rank)
-        say(f"rank {rank} on {self._ranks.hosts[rank]} {_how(end)}, before it had joined; the job goes on without it.")
+        say(f"process {rank} on {self._ranks.hosts[rank]} {_how(end)} before it had joined; the job goes on.")
 
     # --- What the launcher looks at, several times a second ---
 
@@ -177,7 +177,7 @@ class GrowingJob(Job):
         if self._is_short():
             return f"{len(self._live())} ranks are left, and it needs {self._growth.least} (--min-np)"
         failed = self._ranks.ends.first_failed()
-        return f"rank {failed[0]} {_how(failed[1])}" if failed else ""
+        return f"process {failed[0]} {_how(failed[1])}" if failed else ""
 
     def _refuse(self, why: str) -> None:
         for one in self._rounds.joined.values():
@@ -185,11 +185,17 @@ class GrowingJob(Job):
         self._rounds.joined.clear()
 
     def _wait_for(self, missing: Sequence[int]) -> None:
-        self._late_at = min(self._late_at, time.monotonic() + self._start_timeout)
-        if time.monotonic() > self._late_at:
+        """Ends those that the others have not heard from, such as a stopped process; waits for others, but not forever."""
+        now = time.monotonic()
+        self._late_at = min(self._late_at, now + self._start_timeout)
+        if now > self._late_at - self._start_timeout + _SILENT_SECONDS:
+            silent = self._rounds.silent().intersection(missing)
+            for peer in (peer for peer, number in self._ranks.of_peer.items() if number in silent):
+                self._server.send(peer, Kind.SIGNAL, str(int(signal.SIGKILL)).encode())
+        if now > self._late_at:
             host = self._ranks.hosts[missing[0]]
             self._refuse(
-                f"rank {shortened(missing)} on {host} has not called hvd.init() again within {self._start_timeout:g} s "
+                f"process {shortened(missing)} on {host} has not called hvd.init() again within {self._start_timeout:g} s "
                 "(SMDDP_START_TIMEOUT), in which the others wait for it."
             )
 
@@ -243,8 +249,10 @@ class GrowingJob(Job):
         for number in lost:
             del self._ranks.ends[number]
         members = self._rounds.members
-        changes = [f"without rank {number}, which {_how(end)}" for number, end in lost.items()]
-        changes += [f"with rank {number} on {self._ranks.hosts[number]}" for number in members if number not in before]
+        changes = [f"without process {number}, which {_how(end)}" for number, end in lost.items()]
+        changes += [
+            f"with process {number} on {self._ranks.hosts[number]}" for number in members if number not in before
+        ]
         if changes:
             say(f"goes on with {len(members)} rank{'s' * (len(members) > 1)}: {'; '.join(changes)}.")
 

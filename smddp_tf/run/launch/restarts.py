@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -55,7 +56,9 @@ def run_elastic(
     folder = policy.folder or os.path.abspath(f"smddp-commits-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
     variables = {**settings.variables, COMMIT_DIR: folder, MIN_RANKS: str(policy.least), JOB: uuid.uuid4().hex}
     settings = replace(settings, variables=variables)
-    wanted, starts, fruitless, newest = settings.ranks, 0, 0, _newest(folder)
+    growth = settings.growth
+    most = growth.most or sys.maxsize if growth and growth.discover else settings.ranks
+    starts, fruitless, newest = 0, 0, _newest(folder)
     output = settings.output_filename
     while True:
         outcome = _one_start(settings, launch, first=starts == 0)
@@ -67,7 +70,7 @@ def run_elastic(
         before, newest = newest, _newest(folder)
         fruitless = 0 if newest > before else fruitless + 1
         hosts = _hosts_now(settings, outcome.lost_hosts)
-        ranks = min(wanted, total_slots(hosts))
+        ranks = min(most, total_slots(hosts))
         if reason := _why_not_again(policy, outcome, starts, fruitless, ranks):
             say(f"the job is given up: {reason}. {_advice(folder, newest)}")
             return outcome

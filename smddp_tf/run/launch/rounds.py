@@ -5,6 +5,7 @@ A process has a number for life, in the order of starting. A round gives it a ra
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -54,6 +55,12 @@ class Rounds:
     def waiting(self) -> list[int]:
         """Those that have joined and are not of the present round."""
         return [number for number in self.joined if number not in self.members]
+
+    def silent(self) -> set[int]:
+        """Members that the engine of another one, which has joined, has not heard from for too long."""
+        texts = (re.search(r"No sign of life from ranks? ([\d, ]+)", one.failure) for one in self.joined.values())
+        ranks = {int(rank) for text in texts if text for rank in re.findall(r"\d+", text[1])}
+        return {self.members[rank] for rank in ranks if rank < len(self.members)}
 
     def begin(self) -> Sequence[tuple[int, dict[str, Any]]]:
         """Makes a round of all that have joined. Returns each one's connection, and what to tell it."""
