@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -92,7 +91,8 @@ class Growing:
         return (self.folder / "output").read_text(errors="replace")
 
     def check(self, ranks: int) -> None:
-        """It has ended well, with the weights of an undisturbed job on all of the last ranks."""
+        """It ends soon, and well, with the weights of an undisturbed job on all of the last ranks."""
+        (self.folder / "hurry").touch()
         assert self.process.wait(PATIENCE) == 0, self.output()
         ends = [
             line for log in self.folder.glob("log.*") for line in log.read_text().splitlines() if line[:4] == "end "
@@ -105,7 +105,3 @@ def _lives(pid: int) -> bool:
         return f"{SCRIPT}".encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-
-
-def kill(pid: int, sign: int) -> None:
-    os.kill(pid, sign)

@@ -45,7 +45,7 @@ def test_below_the_least_number_it_starts_again(tmp_path: Path) -> None:
 
 def test_ranks_come_and_go(tmp_path: Path) -> None:
     """New ones join at a commit, with the state of the first, whose process stays; by turns with losses."""
-    with Growing(tmp_path, 1, 260) as job:
+    with Growing(tmp_path, 1, 600) as job:
         first = job.await_ranks(1)[0]
         job.show(3)
         three = job.await_ranks(3)
@@ -67,7 +67,7 @@ def test_ranks_come_and_go(tmp_path: Path) -> None:
 
 
 def test_a_stopped_rank_is_left_out(tmp_path: Path) -> None:
-    with Growing(tmp_path, 3, 200, "--min-np", "1", SMDDP_HEARTBEAT_TIMEOUT="3") as job:
+    with Growing(tmp_path, 3, 600, "--min-np", "1", SMDDP_HEARTBEAT_TIMEOUT="3") as job:
         stopped = job.await_ranks(3)[1]
         os.kill(stopped, signal.SIGSTOP)
         job.await_ranks(2, apart_from=stopped)

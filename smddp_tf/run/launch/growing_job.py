@@ -28,7 +28,6 @@ from smddp_tf.run.launch.settings import Growth
 from smddp_tf.run.output.console import say
 from smddp_tf.run.output.output import Output
 
-_TOGETHER_SECONDS = 5.0  # for others that have been started, before those that wait are announced
 _LOST_SECONDS = 1.0  # for the last messages of a rank whose connection, or whose starter, has ended
 _SILENT_SECONDS = 5.0  # likewise, where the connection seems to be open; and for a rank that others call silent
 _DISMISS_SECONDS = 2.0  # for processes that have come too late for the last round
@@ -66,7 +65,8 @@ class GrowingJob(Job):
         self._watch = HostWatch(growth.discover) if growth.discover else None
         self._said_problem = ""
         self._silent: dict[int, float] = {}  # since when
-        self._late_at = self._short_at = self._announce_at = float("inf")
+        self._late_at = self._short_at = float("inf")
+        self._announced = False  # to rank 0, that processes wait
 
     def _start_ranks(self) -> None:
         first = 0
@@ -185,7 +185,7 @@ class GrowingJob(Job):
         self._rounds.joined.clear()
 
     def _wait_for(self, missing: Sequence[int]) -> None:
-        """Ends those that the others have not heard from, such as a stopped process; waits for others, but not forever."""
+        """Ends those that the others have not heard from, such as a stopped process; waits for others, for a time."""
         now = time.monotonic()
         self._late_at = min(self._late_at, now + self._start_timeout)
         if now > self._late_at - self._start_timeout + _SILENT_SECONDS:
@@ -195,8 +195,8 @@ class GrowingJob(Job):
         if now > self._late_at:
             host = self._ranks.hosts[missing[0]]
             self._refuse(
-                f"process {shortened(missing)} on {host} has not called hvd.init() again within {self._start_timeout:g} s "
-                "(SMDDP_START_TIMEOUT), in which the others wait for it."
+                f"Process {shortened(missing)} on {host} has not called hvd.init() again within "
+                f"{self._start_timeout:g} s (SMDDP_START_TIMEOUT), in which the others wait for it."
             )
 
     def _look_at_hosts(self) -> None:
@@ -226,25 +226,18 @@ class GrowingJob(Job):
         self._start_on(host, count, first)
 
     def _announce(self) -> None:
-        """Tells rank 0 that processes wait, once all that have been started do, or after a while."""
+        """Tells rank 0 that processes wait. Those that join until its next commit come with them."""
         self._late_at = float("inf")
-        if not self._rounds.waiting:
-            self._announce_at = float("inf")
-            return
-        now = time.monotonic()
-        starting = set(self._live()) - set(self._rounds.members) - set(self._rounds.joined)
-        if self._announce_at == float("inf"):
-            self._announce_at = now + _TOGETHER_SECONDS
-        if self._announce_at > 0 and (not starting or now > self._announce_at):
+        if self._rounds.waiting and not self._announced:
             self._server.send(self._rounds.first_peer, Kind.PAYLOAD, b"{}")
-            self._announce_at = 0.0  # done
+            self._announced = True
 
     def _begin_round(self) -> None:
         before, nonce = set(self._rounds.members), secrets.token_hex(32)
         lost = {number: end for number, end in self._ranks.ends.items() if end.failed}
         for peer, answer in self._rounds.begin():
             self._server.send(peer, Kind.PAYLOAD, json.dumps({**answer, "nonce": nonce}).encode())
-        self._late_at = self._announce_at = float("inf")
+        self._late_at, self._announced = float("inf"), False
         self._ranks.gone.update(lost)
         for number in lost:
             del self._ranks.ends[number]
