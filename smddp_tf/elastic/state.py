@@ -177,6 +177,7 @@ class State:
             commit = self._folder.read_each()
             next(commit)
             self._take_parts(commit)
+        self._has_resumed = reads  # the others get it by `sync`
 
     def note_synced(self) -> None:
         """Called by `run` when all ranks have the same state: from now on this process needs no commit from disk."""
