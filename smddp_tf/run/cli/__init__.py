@@ -268,9 +268,9 @@ def _launch(
     if options["elastic"] or options["commit_dir"] or least < settings.ranks or grows(options):
         from smddp_tf.run.launch.restarts import Policy, run_elastic
 
-        settings = dataclasses.replace(settings, growth=_growth(options, least))
-        policy = Policy(least, commits_at(options["commit_dir"]), options["reset_limit"])
-        code = run_elastic(settings, policy, lambda of_start: launch.launch(of_start, command), say).code
+        growth = _growth(options, least)
+        policy = Policy(least, commits_at(options["commit_dir"]), options["reset_limit"], growth)
+        code = run_elastic(settings, policy, lambda start: launch.launch(start, command, growth=growth), say).code
     else:
         code = launch.launch(settings, command).code
     if code == 0 and options["monitor"] and not options["quiet"]:

@@ -23,7 +23,7 @@ from smddp_tf.run.launch.growing_job import GrowingJob
 from smddp_tf.run.launch.job import Job, Outcome
 from smddp_tf.run.launch.mpi import Mpi, NoMpirun, find_mpi, with_home
 from smddp_tf.run.launch.mpirun_command import MpirunCommand, build_command, names_agent
-from smddp_tf.run.launch.settings import Settings
+from smddp_tf.run.launch.settings import Growth, Settings
 from smddp_tf.run.output.console import say
 from smddp_tf.run.output.lines import starts_traceback
 from smddp_tf.run.output.output import Output
@@ -66,8 +66,14 @@ def line_of(settings: Settings, environment: Mapping[str, str]) -> tuple[MpirunC
     return build_command(settings, mpi, choice, environment, len(os.sched_getaffinity(0)), os.geteuid() == 0), choice
 
 
-def launch(settings: Settings, command: Sequence[str], payload: bytes = b"") -> Outcome:
+def launch(settings: Settings, command: Sequence[str], payload: bytes = b"", growth: Growth | None = None) -> Outcome:
     """Runs `command` on the job's ranks and waits for them; what they print appears here.
+
+    Args:
+        settings: the job.
+        command: of each rank.
+        payload: the reply to a process that requests its task.
+        growth: how many ranks there may be. Without MPI the job then goes on without those that it loses.
 
     Raises:
         LaunchError: the job cannot be started.
@@ -82,7 +88,7 @@ def launch(settings: Settings, command: Sequence[str], payload: bytes = b"") -> 
         say(line.shown(command))
     begun = time.monotonic()
     supervisor = isolated("smddp_tf.run.rank.supervisor", sys.executable, bare=True)
-    growth = settings.growth if line.is_direct else None
+    growth = growth if line.is_direct else None
     local_only = not settings.remote_hosts and not (growth and growth.discover)
     addresses = ["127.0.0.1"] if local_only else _addresses(choice)
     rendezvous = _rendezvous(settings.hosts_of_ranks[0], addresses[0])

@@ -60,7 +60,6 @@ class Settings:
         reports: a line says where the ranks are started, and one that they have ended.
         mpirun: the launcher to use instead of the one that is found.
         mpi: whether MPI's launcher starts the ranks, or this package's own by ssh; None: MPI's, if there is one.
-        growth: for a job without MPI that goes on without lost ranks.
     """
 
     ranks: int
@@ -78,7 +77,6 @@ class Settings:
     reports: bool = False
     mpirun: str | None = None
     mpi: bool | None = None
-    growth: Growth | None = None
 
     @property
     def hosts_of_ranks(self) -> list[str]:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.elastic.growing import SCRIPT, Growing
 from tests.elastic.test_recovery import BATCHES, DEATH, lines_of
+from tests.run.launch.growing import SCRIPT, Growing
 from tests.support.mpirun import launch
 
 pytestmark = pytest.mark.launches
