@@ -123,13 +123,14 @@ class GrowingJob(Job):
             self._kill_at = min(self._kill_at, time.monotonic() + _DISMISS_SECONDS)
         elif self._has_failed():
             self._refuse(f"The job ends: {self._why_it_ends()}.")
-        elif not any(number in joined for number in live):
+        else:
             self._look_at_hosts()
-            self._announce()
-        elif missing := [number for number in live if number not in joined]:
-            self._wait_for(missing)
-        elif len(joined) >= self._growth.least or self._ranks.ends.first_failed() is None:
-            self._begin_round()
+            if not any(number in joined for number in live):
+                self._announce()
+            elif missing := [number for number in live if number not in joined]:
+                self._wait_for(missing)
+            elif len(joined) >= self._growth.least or self._ranks.ends.first_failed() is None:
+                self._begin_round()
 
     def _live(self) -> list[int]:
         """All processes that have been started and have not ended."""
@@ -169,13 +170,18 @@ class GrowingJob(Job):
         now = time.monotonic()
         if len(self._live()) >= self._growth.least:
             self._short_at = float("inf")
-        else:
-            self._short_at = min(self._short_at, now + (self._growth.seconds if self._watch else 0.0))
+        elif self._short_at == float("inf"):
+            self._short_at = now + (self._growth.seconds if self._watch else 0.0)
+            if self._watch:
+                say(f"waits {self._growth.seconds:g} s for hosts: {self._too_few()}.")
         return now >= self._short_at
+
+    def _too_few(self) -> str:
+        return f"of the ranks {len(self._live())} are left, and the job needs {self._growth.least} (--min-np)"
 
     def _why_it_ends(self) -> str:
         if self._is_short():
-            return f"{len(self._live())} ranks are left, and it needs {self._growth.least} (--min-np)"
+            return self._too_few()
         failed = self._ranks.ends.first_failed()
         return f"process {failed[0]} {_how(failed[1])}" if failed else ""
 

@@ -39,7 +39,7 @@ def test_below_the_least_number_it_starts_again(tmp_path: Path) -> None:
     done = smddprun(*job, SCRIPT, tmp_path, str(BATCHES), "0", str(DEATH)).check()
     assert len(list(tmp_path.glob("log.*"))) == 4
     assert lines_of(tmp_path, "end") == [["12", "2", "equal"]] * 2
-    assert "The job ends: 1 ranks are left, and it needs 2 (--min-np)." in done.output
+    assert "The job ends: of the ranks 1 are left, and the job needs 2 (--min-np)." in done.output
     assert f"starts again with 2 ranks, from commit 2 in {tmp_path / 'commits'}" in done.output
 
 
@@ -64,6 +64,19 @@ def test_ranks_come_and_go(tmp_path: Path) -> None:
         assert "starts again" not in job.output()
         began = [batch for batch, *_ in job.begun()[again[2]]]
         assert min(began) > 0
+
+
+def test_too_few_ranks_wait_for_a_host(tmp_path: Path) -> None:
+    """Without --min-np the job needs all. The slot of the lost rank counts again when the script has named fewer."""
+    with Growing(tmp_path, 2, 600) as job:
+        first, second = (job.await_ranks(2)[rank] for rank in range(2))
+        os.kill(first, signal.SIGKILL)
+        job.await_that(lambda: "waits 600 s for hosts: of the ranks 1 are left" in job.output())
+        job.show(1)
+        time.sleep(1.5)  # until the script has been asked
+        job.show(2)
+        assert job.await_ranks(2, apart_from=first)[0] == second
+        job.check(2)
 
 
 def test_a_stopped_rank_is_left_out(tmp_path: Path) -> None:
