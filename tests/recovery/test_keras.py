@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -41,3 +43,30 @@ def test_restarted_job_ends_with_the_same_bits(tmp_path: Path) -> None:
         assert want.keys() == got.keys()
         for name in want:
             np.testing.assert_array_equal(got[name], want[name], err_msg=name)
+
+
+def test_ranks_that_come_later_get_the_model(tmp_path: Path) -> None:
+    """With its optimizer and the learning rate of the reset callback; the first rank goes on in place."""
+    hosts, batches = tmp_path / "hosts", 300
+    hosts.write_text("localhost:1\n")
+    flags = ["--no-mpi", "--host-discovery-script", f"cat {hosts}", "--commit-dir", tmp_path / "commits"]
+    words = ["-m", "smddp_tf.run", *flags, SCRIPT, tmp_path, -1, batches, 300]
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(launch, words, ranks=None, timeout=300)
+        for ranks in (1, 3):
+            hosts.write_text(f"localhost:{ranks}\n")
+            while [file.read_text() for file in tmp_path.glob("began.*")] != [str(ranks)] * ranks:
+                assert not job.done(), job.result().output
+                time.sleep(0.1)
+        (tmp_path / "hurry").touch()
+        job.result().check()
+    first, *others = ends(tmp_path, 3)
+    (start, *_), (joined, *_) = first["begun"].tolist()
+    assert (start, first["begun"].tolist()[1:]) == (0, [[joined, 0, 3]])
+    assert 0 < joined < batches
+    assert joined % 3 == 0
+    for rank, end in enumerate(others, 1):
+        assert end["begun"].tolist() == [[joined, rank, 3]]
+        assert end["rate"] == pytest.approx(0.03)
+        for name in set(first) - {"begun"}:
+            np.testing.assert_array_equal(first[name], end[name])
