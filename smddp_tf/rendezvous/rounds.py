@@ -18,7 +18,8 @@ from smddp_tf.rendezvous.meeting import World
 from smddp_tf.rendezvous.starters import NUMBER
 
 _launcher: ControlClient | None = None  # one connection in the life of this process
-_has_state = False
+_members: list[int] = []  # numbers of the processes of this round, by rank
+_synced: list[int] | None = None  # of the last one in which this process had the state; None: it never had it
 _failure = ""  # of the last session
 
 
@@ -42,10 +43,10 @@ def join(environment: Mapping[str, str]) -> tuple[World, tuple[int, int, int, in
     Raises:
         LaunchError: there is no next round, or the launcher has ended.
     """
-    global _launcher
+    global _launcher, _members
     number = int(environment[NUMBER])
     with contextlib.closing(listen("")) as listener:
-        mine: dict[str, Any] = {"number": number, "port": listener.getsockname()[1], "has_state": _has_state}
+        mine: dict[str, Any] = {"number": number, "port": listener.getsockname()[1], "has_state": _synced is not None}
         mine |= {"host": environment.get("SMDDP_HOST_ID") or socket.gethostname(), "failure": _failure}
         try:
             if _launcher is None:
@@ -58,6 +59,7 @@ def join(environment: Mapping[str, str]) -> tuple[World, tuple[int, int, int, in
         if "error" in answer:
             raise LaunchError(answer["error"])
         key = hmac.new(environment[KEY].encode(), bytes.fromhex(answer["nonce"]), "sha256").digest()[:16]
+        _members = answer["members"]
         rank, size, local_rank, local_size = answer["place"]
         return (rank, answer["addresses"], key, os.dup(listener.fileno())), (rank, size, local_rank, local_size)
 
@@ -78,5 +80,10 @@ def note_failure(text: str) -> None:
 
 def note_state() -> None:
     """This process has the job's state from now on, so that it can be rank 0 of a next round."""
-    global _has_state
-    _has_state = True
+    global _synced
+    _synced = _members
+
+
+def has_changed() -> bool:
+    """Whether other processes have the ranks than when this process had the state last."""
+    return _synced is not None and _synced != _members

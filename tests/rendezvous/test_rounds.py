@@ -17,7 +17,7 @@ from smddp_tf.link.channel import ADDRESS, KEY, Kind
 from smddp_tf.link.server import ControlServer
 from smddp_tf.rendezvous import rounds
 
-ANSWER = {"place": [1, 3, 0, 2], "addresses": ["h0:1", "h1:2", "h2:3"], "nonce": "ab" * 32}
+ANSWER = {"place": [1, 3, 0, 2], "addresses": ["h0:1", "h1:2", "h2:3"], "nonce": "ab" * 32, "members": [1, 4, 2]}
 
 
 class Launcher:
@@ -54,7 +54,7 @@ class Launcher:
 
 @pytest.fixture(autouse=True)
 def new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, value in {"_launcher": None, "_has_state": False, "_failure": ""}.items():
+    for name, value in {"_launcher": None, "_members": [], "_synced": None, "_failure": ""}.items():
         monkeypatch.setattr(rounds, name, value)
     yield
     if rounds._launcher is not None:
@@ -63,7 +63,7 @@ def new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_two_rounds() -> None:
     """News that came before the answer are in it; what comes behind it, in the same packet, is not lost."""
-    second = {**ANSWER, "place": [0, 1, 0, 1], "addresses": ["h1:9"]}
+    second = {**ANSWER, "place": [0, 1, 0, 1], "addresses": ["h1:9"], "members": [4]}
     with contextlib.closing(Launcher([[{}, ANSWER, {}], [second]])) as launcher:
         environment = launcher.environment
         assert rounds.in_rounds(environment)
@@ -78,11 +78,16 @@ def test_two_rounds() -> None:
         while not rounds.hosts_updated():  # the message is under way
             pass
         assert not rounds.hosts_updated()
+        assert not rounds.has_changed()
         rounds.note_state()
+        assert not rounds.has_changed()
         rounds.note_failure("rank 2 has died")
         (rank, addresses, _, listener), place = rounds.join(environment)
         os.close(listener)
         assert (rank, addresses, place) == (0, ["h1:9"], (0, 1, 0, 1))
+        assert rounds.has_changed()
+        rounds.note_state()
+        assert not rounds.has_changed()
         assert (launcher.heard[1]["has_state"], launcher.heard[1]["failure"]) == (True, "rank 2 has died")
 
 

@@ -71,7 +71,7 @@ class Rounds:
             one = self.joined[number]
             here = [other for other in order if self.joined[other].host == one.host]
             place = (rank, len(order), here.index(number), len(here))
-            answers.append((one.peer, {"place": place, "addresses": addresses}))
+            answers.append((one.peer, {"place": place, "addresses": addresses, "members": order}))
         self.members, self.first_peer, self.joined = order, answers[0][0], {}
         self.begun += 1
         return answers
