@@ -150,11 +150,6 @@ def restart() -> None:
         recording.start(recorded.folder)
 
 
-def survives_losses() -> bool:
-    """Whether a session can begin without the ranks that the last one has lost."""
-    return rounds.in_rounds(os.environ) or bool(loader.core().survives_losses())
-
-
 def is_initialized() -> bool:
     """True between `init` and `shutdown`."""
     return bool(loader.core().is_initialized())
@@ -338,7 +333,7 @@ def _first_sets(process_sets: object) -> list[ProcessSet]:
 def _check_not_apart(comm: object) -> None:
     """Raises LaunchError where MPI does not see all processes that belong to the job.
 
-    Not where a rank may have been lost: in later sessions of a process, and under `mpirun --with-ft ulfm`.
+    Not where a rank may have been lost: in later sessions of a process, and in jobs whose ranks come and go.
     """
     if sets.is_communicator(comm):
         world = sys.modules["mpi4py.MPI"].COMM_WORLD.Get_size()
@@ -346,7 +341,7 @@ def _check_not_apart(comm: object) -> None:
         world = size()
     else:
         return  # some ranks of a world
-    if _began_with is None and not survives_losses() and (reason := why_apart(os.environ, world)):
+    if _began_with is None and not rounds.in_rounds(os.environ) and (reason := why_apart(os.environ, world)):
         raise LaunchError(reason)
 
 

@@ -36,8 +36,8 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     function is called again. All other exceptions are re-raised. No code before the call of `func` may communicate
     with other ranks.
 
-    Under `mpirun --with-ft ulfm` (Open MPI 5) a process that dies is left out of the new session: ranks, sizes and
-    shards are those of the survivors. Under a plain `mpirun` it ends the job, and `smddprun --elastic` starts the job
+    Under `smddprun --no-mpi --elastic` a process that dies is left out of the new session, and processes that have come
+    are in it: ranks, sizes and shards are new. Under `mpirun` it ends the job, and `smddprun --elastic` starts the job
     again; the state then begins with its last commit on disk (`State.commit_to`).
 
     Example:
@@ -94,7 +94,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
                     raise
                 _check_no_rank_has_ended(error)
                 failed_resets += resets  # another rank may be lost while a session begins
-                if resets and (failed_resets > _MOST_FAILED_RESETS or not basics.survives_losses()):
+                if resets and (failed_resets > _MOST_FAILED_RESETS or not rounds.in_rounds(os.environ)):
                     raise
                 resets = True
                 print(f"smddp_tf.elastic: back to the last commit, after {_in_short(error)}", file=sys.stderr)
@@ -118,7 +118,7 @@ def _synchronize(state: Any, skip_sync: bool) -> None:
 def is_lost_session(error: BaseException) -> bool:
     """True for errors of the engine that a new session can fix; false for wrong calls and for all other errors.
 
-    A rank that has died or is silent is such an error only where MPI continues without it (`mpirun --with-ft ulfm`):
+    A rank that has died or is silent is such an error only where a job continues without it (`rendezvous/rounds.py`):
     elsewhere a new session would wait for it, so the job ends, and can be started again. An uncaught exception on
     another rank ends the job as well.
     """
@@ -127,8 +127,8 @@ def is_lost_session(error: BaseException) -> bool:
     if reason is None or (core.is_initialized() and core.raised_elsewhere()):
         return False
     if failure := core.session_failure():
-        return failure[0] not in _BROKEN and (failure[0] != "peer_lost" or basics.survives_losses())
-    return reason in _LOST or (reason == "peer_lost" and basics.survives_losses())
+        return failure[0] not in _BROKEN and (failure[0] != "peer_lost" or rounds.in_rounds(os.environ))
+    return reason in _LOST or (reason == "peer_lost" and rounds.in_rounds(os.environ))
 
 
 def _check_no_rank_has_ended(error: BaseException) -> None:

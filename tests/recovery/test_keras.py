@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smddp_tf.run.launch.mpi import OPEN_MPI, find_mpi
 from tests.support.mpirun import launch
 
 SCRIPT = Path(__file__).with_name("keras_ranks.py")
@@ -21,9 +20,19 @@ def ends(folder: Path, ranks: int) -> list[dict[str, np.ndarray]]:
 
 
 def test_survivors_go_on_with_a_rescaled_learning_rate(tmp_path: Path) -> None:
-    if find_mpi().kind != OPEN_MPI or find_mpi().major < 5:
-        pytest.skip("only Open MPI 5 goes on after a loss")
-    launch([SCRIPT, tmp_path, DEATH], 3, timeout=200, flags=("--with-ft", "ulfm")).check()
+    words = [
+        "-m",
+        "smddp_tf.run",
+        "--no-mpi",
+        "--elastic",
+        "-np",
+        3,
+        "--min-np",
+        2,
+        "--commit-dir",
+        tmp_path / "commits",
+    ]
+    launch([*words, SCRIPT, tmp_path, DEATH], ranks=None, timeout=200).check()
     first, second = ends(tmp_path, 2)
     for rank, end in enumerate((first, second)):
         assert end["begun"].tolist() == [[0, rank, 3], [6, rank, 2]]

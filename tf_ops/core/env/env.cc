@@ -336,8 +336,6 @@ bool StartedByLauncher() {
   return FirstOf({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}) != nullptr;
 }
 
-bool LauncherSurvivesLosses() { return IsTrue(Get("OMPI_MCA_mpi_ft_enable")); }
-
 bool MpiMayUseFabric(bool has_fabric) {
   const char* const layer = Get("OMPI_MCA_pml");
   if (layer == nullptr) return has_fabric || Get("OMPI_MCA_mtl") != nullptr;
