@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.run.launch.growing import Growing
 from tests.support.mpirun import ROOT, SCRIPTS, environment
 
 SCRIPT = SCRIPTS / "elastic_ranks.py"
@@ -124,3 +125,30 @@ def test_killed_jobs_start_again(tmp_path: Path) -> None:
             assert job.kill(chance, 3), f"the job has ended after {job.killed} kills\n{job.output()}"
         job.check()
     print(f"{job.killed} ranks killed in one job of 3 ranks")
+
+
+def test_hosts_come_and_go(tmp_path: Path) -> None:
+    """Slots appear and vanish meanwhile, and ranks are killed in any state: while they start, wait, or form a round."""
+    chance, killed, changes = random.Random(SEED + 2), 0, 0
+    flags = ("--min-np", "1", "--blacklist-cooldown-range", "1", "2")
+    with Growing(tmp_path, 2, 120 * IN_PLACE, *flags) as job:
+        while killed < IN_PLACE:
+            time.sleep(chance.random())
+            processes = [int(log.suffix[1:]) for log in tmp_path.glob("log.*")]
+            live = [process for process in processes if _lives(process)]
+            job.await_that(lambda: bool(job.ranks()))
+            if len(live) > 1 and chance.random() < 0.6:
+                spared = job.ranks()[min(job.ranks())]  # one that has the state
+                _kill(chance.choice([process for process in live if process != spared]), signal.SIGKILL)
+                killed += 1
+            else:
+                job.show(chance.randint(1, 4))
+                changes += 1
+        job.await_that(lambda: bool(job.ranks()))
+        (tmp_path / "hurry").touch()
+        assert job.process.wait(PATIENCE) == 0, job.output()
+        assert "starts again" not in job.output()
+        ends = [line for log in tmp_path.glob("log.*") for line in log.read_text().splitlines() if line[:4] == "end "]
+        assert ends, job.output()
+        assert {line.split()[3] for line in ends} == {"equal"}, job.output()
+    print(f"{killed} ranks killed, slots changed {changes} times, {job.output().count('goes on with')} rounds")
