@@ -203,7 +203,7 @@ def _families(options: Mapping[str, Any]) -> list[str]:
 
 
 def _refuse(options: Mapping[str, Any]) -> None:
-    """Refuses options of horovodrun that are not supported, and names the alternative."""
+    """Refuses what a job cannot do, and names the alternative."""
     if options["strict"]:
         raise LaunchError("--strict needs a recording to look at: --diagnose DIR --strict.")
     if options.get("use_jsrun"):

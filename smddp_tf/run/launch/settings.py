@@ -142,7 +142,7 @@ def settings_of(options: Mapping[str, Any], hosts: tuple[Host, ...], ranks: int,
 def check_elastic(
     ranks: int | None, least: int | None, most: int | None, discovery_script: str | None, can_restart: bool = True
 ) -> None:  # fmt: skip
-    """Raises LaunchError where elastic flags ask for unsupported features: jobs that grow, or hosts that are added.
+    """Raises LaunchError where elastic flags ask a job of MPI to grow, or for a number of ranks that is none.
 
     Args:
         ranks, least, most, discovery_script: as given.
@@ -156,9 +156,9 @@ def check_elastic(
     asked = [f"{flag} {value}" for flag, value in given.items() if value]
     if asked:
         raise LaunchError(
-            f"Jobs that grow, or discover hosts, are not supported. Received: {', '.join(asked)} with -np {ranks}. "
-            "Give the largest number of ranks (-np N -H host:slots,...); smddprun --elastic --min-np M restarts the "
-            "job after a failure, with M ranks at least. Scripts written with hvd.elastic run unchanged."
+            "Jobs grow, or discover hosts, without MPI only: smddprun --no-mpi --host-discovery-script. Received: "
+            f"{', '.join(asked)} with -np {ranks}. With MPI give the largest number of ranks (-np N -H host:slots); "
+            "smddprun --elastic --min-np M restarts the job after a failure, with M ranks at least."
         )
 
 
