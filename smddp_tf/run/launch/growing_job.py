@@ -96,12 +96,16 @@ class GrowingJob(Job):
             return
         told = json.loads(frame.body)
         number = told["number"]
-        if number in self._live() and self._server.is_connected(frame.peer):
+        if number not in self._live():  # its host was lost, and is there again
+            self._refuse_one(frame.peer, "The others go on without this process, from which they had not heard.")
+        elif self._server.is_connected(frame.peer):
             self._rounds.joined[number] = joined_of(told, frame.peer, self._server.addresses_of(frame.peer))
             if number not in self._rounds.members:
                 say(f"process {number} on {told['host']} has started, and joins the others at their next commit.")
 
     def _take_end(self, rank: int, end: End) -> None:
+        if rank in self._ranks.gone:
+            return
         self._rounds.joined.pop(rank, None)
         self._free_at[self._ranks.hosts[rank]] = time.monotonic() + self._growth.cool_down
         if rank in self._rounds.members:
@@ -187,8 +191,11 @@ class GrowingJob(Job):
 
     def _refuse(self, why: str) -> None:
         for one in self._rounds.joined.values():
-            self._server.send(one.peer, Kind.PAYLOAD, json.dumps({"error": why}).encode())
+            self._refuse_one(one.peer, why)
         self._rounds.joined.clear()
+
+    def _refuse_one(self, peer: int, why: str) -> None:
+        self._server.send(peer, Kind.PAYLOAD, json.dumps({"error": why}).encode())
 
     def _wait_for(self, missing: Sequence[int]) -> None:
         """Ends those that the others have not heard from, such as a stopped process; waits for others, for a time."""
@@ -201,7 +208,7 @@ class GrowingJob(Job):
         if now > self._late_at:
             host = self._ranks.hosts[missing[0]]
             self._refuse(
-                f"Process {shortened(missing)} on {host} has not called hvd.init() again within "
+                f"Process {shortened(missing)} on {host} has not called hvd.init() within "
                 f"{self._start_timeout:g} s (SMDDP_START_TIMEOUT), in which the others wait for it."
             )
 
