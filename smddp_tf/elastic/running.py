@@ -11,7 +11,6 @@ from typing import Any
 from smddp_tf import basics
 from smddp_tf._native import loader
 from smddp_tf.exceptions import HorovodInternalError, HostsUpdatedInterrupt, reason_of
-from smddp_tf.lifecycle.restart_settings import min_ranks_of
 from smddp_tf.rendezvous import rounds
 
 # Reasons why a request failed because of other ranks, while the session has not failed or is over.
@@ -80,7 +79,6 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
             try:
                 if resets:
                     reset()
-                    _check_ranks_left()
                     state.on_reset()
                 resets, failed_resets = False, 0
                 _synchronize(state, skip_sync)
@@ -139,15 +137,6 @@ def _check_no_rank_has_ended(error: BaseException) -> None:
             "Its own output says why. All ranks must leave the training function at the same step: do they have the "
             "same number of steps?"
         ) from error
-
-
-def _check_ranks_left() -> None:
-    least = min_ranks_of(os.environ)
-    if basics.is_initialized() and basics.size() < least:
-        raise RuntimeError(
-            f"{basics.size()} ranks are left; the job needs {least} (SMDDP_MIN_NP, smddprun --min-np). Under smddprun "
-            "--elastic it starts again from its last commit."
-        )
 
 
 def _in_short(error: BaseException) -> str:

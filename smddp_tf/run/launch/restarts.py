@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from smddp_tf.elastic.commits import commits_in
 from smddp_tf.exceptions import LaunchError
-from smddp_tf.lifecycle.restart_settings import COMMIT_DIR, JOB, MIN_RANKS
+from smddp_tf.lifecycle.restart_settings import COMMIT_DIR, JOB
 from smddp_tf.run.hosts.hosts import Host, NotStarted, total_slots
 from smddp_tf.run.launch.job import Outcome
 from smddp_tf.run.launch.settings import Growth, Settings
@@ -56,7 +56,7 @@ def run_elastic(
         How the last start ended.
     """
     folder = policy.folder or os.path.abspath(f"smddp-commits-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
-    variables = {**settings.variables, COMMIT_DIR: folder, MIN_RANKS: str(policy.least), JOB: uuid.uuid4().hex}
+    variables = {**settings.variables, COMMIT_DIR: folder, JOB: uuid.uuid4().hex}
     settings = replace(settings, variables=variables)
     growth = policy.growth
     most = growth.most or sys.maxsize if growth and growth.discover else settings.ranks
