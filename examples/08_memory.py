@@ -2,7 +2,7 @@
 
     smddprun -np 2 python examples/08_memory.py
     smddprun -np 2 python examples/08_memory.py --remat
-    smddprun -np 2 python examples/08_memory.py --remat --bf16 --shard node
+    smddprun -np 2 python examples/08_memory.py --remat --bf16 --partition-state node
 
 A small transformer reads handwritten digits pixel by pixel, always from the same start and with the same data. Each run
 says by how much a process grew at its peak. docs/memory.md says what to try in which order.
@@ -76,14 +76,17 @@ def main():
     parser = argparse.ArgumentParser(description="Prints the peak memory of training with and without savings.")
     parser.add_argument("--remat", action="store_true", help="blocks keep their input only")
     parser.add_argument("--bf16", action="store_true", help="activations in bfloat16")
-    parser.add_argument("--shard", help="who shares the optimizer's slots: node, world, or a number of ranks")
+    parser.add_argument(
+        "--partition-state", "--shard", help="who shares the optimizer's slots: node, world, or a number of ranks"
+    )
     parser.add_argument("--batch-size", type=int, default=128, help="of each rank")
     parser.add_argument("--steps", type=int, default=6)
     arguments = parser.parse_args()
 
     hvd.init()
     digits.use_one_gpu(hvd.local_rank())
-    shard = int(arguments.shard) if (arguments.shard or "").isdigit() else arguments.shard
+    given = arguments.partition_state
+    partition_state = int(given) if (given or "").isdigit() else given
     if arguments.bf16:
         keras.config.set_dtype_policy("mixed_bfloat16")
     keras.utils.set_random_seed(1)
@@ -92,7 +95,7 @@ def main():
     before = resident_bytes("VmRSS")
 
     model = build_model(arguments.remat)
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.AdamW(1e-3), partition_state=shard)  # (2)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.AdamW(1e-3), partition_state=partition_state)  # (2)
     model.compile(optimizer, loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.fit(data.take(1), verbose=0)  # builds and traces
     start = time.perf_counter()

@@ -27,9 +27,6 @@ from smddp_tf.run.rank.processes import end_with_parent, isolated
 
 __all__ = ["HorovodRunner", "run"]
 
-# A rank that another one's failure has ended waits, so that the other one ends the stage. Spark then ends this task.
-_CAUSE_SECONDS = 15.0
-
 
 def run(
     fn: Callable[..., Any],
@@ -67,7 +64,7 @@ def run(
     context = SparkContext._active_spark_context
     if context is None:
         raise LaunchError("There is no active SparkContext. Expected: SparkSession.builder.getOrCreate() before.")
-    shared = {"SMDDP_AS": os.environ.get("SMDDP_AS", ""), "SMDDP_START_TIMEOUT": str(start_timeout), **(env or {})}
+    shared = {**assigned.variables_of_job(start_timeout), **(env or {})}
     payload, ranks = function.payload_of(fn, args, kwargs or {}), num_proc or context.defaultParallelism
     stage = context.parallelize(range(ranks), ranks).barrier()
     try:
@@ -120,7 +117,8 @@ def _run_rank(payload: bytes, shared: Mapping[str, str]) -> Iterator[tuple[int, 
     nothing = pickle.dumps((f"exit code {ended.returncode}, without a result", False, b""))
     failed, because_of_another, answer = pickle.loads(ended.stdout or nothing)
     if failed:
-        time.sleep(_CAUSE_SECONDS if because_of_another else 0)
+        # A rank that another one's failure has ended lets that one end the stage. Spark then ends this task.
+        time.sleep(assigned.CAUSE_SECONDS if because_of_another else 0)
         raise LaunchError(f"rank {mine['RANK']} of {len(said)} on {host} has failed: {failed}")
     yield int(mine["RANK"]), answer
 

@@ -5,6 +5,7 @@ And the warnings that follow from what all ranks know.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,10 +18,11 @@ from smddp_tf.basics import rank, size
 from smddp_tf.collectives import ops
 from smddp_tf.collectives.objects import allgather_object
 from smddp_tf.collectives.reduce_op import Max
+from smddp_tf.monitor.steps import asked_ranks
 
 
 def any_rank(flag: bool, name: str) -> bool:
-    """Returns whether `flag` is true on any rank.
+    """Returns whether `flag` is true on any rank. In a step, the time that it takes is that of waiting for gradients.
 
     Args:
         flag: this rank's.
@@ -28,7 +30,10 @@ def any_rank(flag: bool, name: str) -> bool:
     """
     if size() == 1:
         return flag
-    return bool(ops.allreduce(tf.constant(int(flag), tf.int32), op=Max, name=of_thread(name)))
+    began = time.perf_counter_ns()
+    found = bool(ops.allreduce(tf.constant(int(flag), tf.int32), op=Max, name=of_thread(name)))
+    asked_ranks(began)
+    return found
 
 
 def numbers_of_ranks(numbers: Sequence[float], name: str) -> Any:

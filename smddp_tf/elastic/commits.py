@@ -31,6 +31,7 @@ import cloudpickle
 from smddp_tf import urls
 from smddp_tf._native.own_files import described, is_own
 from smddp_tf.lifecycle.restart_settings import job_of
+from smddp_tf.lifecycle.slow import told_if_slow
 
 _MAGIC = b"smddp_tf commit 1\n"
 _DIGEST_BYTES = 32
@@ -94,7 +95,8 @@ class CommitFolder:
                 f"Another job, or another state, writes commits to {self.path}: {number - 1} is there, this one has "
                 f"written {self._written} last. {_ADVICE}"
             )
-        self._store(self._name(number), content)
+        with told_if_slow(f"writing commit {number} to {urls.shown(self.path)}"):
+            self._store(self._name(number), content)
         for old in sorted(self._numbers())[: -self.keep]:
             self._remove(self._name(old))
         self._written = number

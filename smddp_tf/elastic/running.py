@@ -36,8 +36,8 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     with other ranks.
 
     Under `smddprun --no-mpi --elastic` a process that dies is left out of the new session, and processes that have come
-    are in it: ranks, sizes and shards are new. Under `mpirun` it ends the job, and `smddprun --elastic` starts the job
-    again; the state then begins with its last commit on disk (`State.commit_to`).
+    are in it: ranks, sizes and parts of the data are new. Under `mpirun` it ends the job, and `smddprun --elastic`
+    starts the job again; the state then begins with its last commit on disk (`State.commit_to`).
 
     Example:
 

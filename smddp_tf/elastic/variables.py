@@ -63,7 +63,7 @@ class TensorFlowState(ObjectState):
             NotImplementedError: this rank has a part only of one of the variables.
         """
         if any(layout_of(variable) is not None for variable in self.variables):
-            raise NotImplementedError("Variables that are sharded over the ranks are saved by TensorFlowKerasState.")
+            raise NotImplementedError("Variables that are partitioned over ranks are saved by TensorFlowKerasState.")
         return {"values": [np.asarray(value) for value in self._values], "attributes": super().to_disk()}
 
     def from_disk(self, content: dict[str, Any]) -> None:
@@ -93,8 +93,8 @@ def check_parts(variables: Sequence[Any]) -> None:
     """Raises RuntimeError where a rank has a part of one of them, and other processes have the ranks now."""
     if rounds.has_changed() and any(layout_of(variable) is not None for variable in variables):
         raise RuntimeError(
-            "Variables are sharded over the ranks of a session that has ended, and other processes have the ranks now. "
-            "Their parts are in commits on disk and saved files only; smddprun --elastic starts the job again."
+            "Variables are partitioned over the ranks of a session that has ended, and other processes are the ranks "
+            "now. Their parts are in commits on disk and saved files only; smddprun --elastic starts the job again."
         )
 
 

@@ -211,7 +211,7 @@ REDUCED_LOSS = _of_losses("src.losses.loss.reduce_weighted_values", "values", "s
 COMPILED_LOSS = _of_losses("src.trainers.compile_utils.CompileLoss.call", "self")
 MEAN = _of_losses("metrics.Mean.update_state", "self", "values", "sample_weight")
 TRAIN_ON_BATCH = _of_losses("Model.train_on_batch", "self", owners=_trainers)
-_SHARDED = "sharded variables (DistributedEmbedding, partition_state) are saved in full, by all ranks together"
+_SHARDED = "partitioned variables (DistributedEmbedding, partition_state) are saved in full, by all ranks together"
 _ONE_PART = "a saved model holds rank 0's part of them only"
 
 
@@ -231,7 +231,7 @@ SAVE_MODEL = _sharded_variables(
 )
 SWAP_EMA = Patch(
     "keras.callbacks.SwapEMAWeights.set_model",
-    "moving averages are sharded over the ranks with `partition_state`",
+    "moving averages are partitioned over the ranks with `partition_state`",
     "SwapEMAWeights does nothing with `partition_state`",
     False,
     parameters=("self", "model"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 
@@ -12,6 +13,19 @@ from smddp_tf.rendezvous.meeting import SECRET
 from smddp_tf.rendezvous.starters import COORDINATOR, RANK, SIZE, VARIABLES
 
 Place = tuple[str, int, str, list[str]]
+
+# In which the failure of a rank that has ended the others is awaited, once a consequence of it is known.
+CAUSE_SECONDS = 15.0
+
+
+def variables_of_job(start_timeout: int | None = None) -> dict[str, str]:
+    """Returns the variables that all ranks get from the process that starts them.
+
+    Args:
+        start_timeout: seconds within which all ranks must have called `hvd.init()`. Defaults to `SMDDP_START_TIMEOUT`.
+    """
+    seconds = {} if start_timeout is None else {"SMDDP_START_TIMEOUT": str(start_timeout)}
+    return {"SMDDP_AS": os.environ.get("SMDDP_AS", ""), **seconds}
 
 
 def place(host: str, devices: Iterable[object] = ()) -> Place:

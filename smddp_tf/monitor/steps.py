@@ -9,6 +9,7 @@ from smddp_tf._native import loader
 from smddp_tf.monitor.files import Step
 
 STEPS, SAMPLES, SECONDS, INPUT, REDUCING, EXPOSED = range(6)  # what `sums` adds up
+_asking_ns = 0  # what the engine's counters leave out: see `asked_ranks`
 
 
 class StepTimes:
@@ -71,6 +72,15 @@ class StepTimes:
         self._ended = None
 
 
+def asked_ranks(began_ns: int) -> None:
+    """Counts the time since `began_ns` (`time.perf_counter_ns`) as waiting for gradients.
+
+    For what ranks ask each other after each batch: one that waits there for a late one does not wait for gradients.
+    """
+    global _asking_ns
+    _asking_ns += time.perf_counter_ns() - began_ns
+
+
 def _counters() -> tuple[int, int]:
     stats = loader.core().stats()
-    return stats["reducing_ns"], stats["exposed_ns"]
+    return stats["reducing_ns"] + _asking_ns, stats["exposed_ns"] + _asking_ns

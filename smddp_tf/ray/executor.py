@@ -13,8 +13,6 @@ from smddp_tf.lifecycle import assigned
 from smddp_tf.lifecycle.uncaught import is_consequence
 from smddp_tf.run.launch.function import RankError
 
-_CAUSE_SECONDS = 15.0  # for the rank whose failure has ended another one
-
 
 def place(_: object = None) -> assigned.Place:
     """This process's place, as Ray knows it."""
@@ -118,8 +116,7 @@ class RayExecutor:
             LaunchError: Ray does not have the resources in time.
             Exception: what `executable_cls` has raised, as `run`.
         """
-        shared = {"SMDDP_AS": os.environ.get("SMDDP_AS", ""), "SMDDP_START_TIMEOUT": str(self._settings["timeout"])}
-        shared.update({**self._variables, **(extra_env_vars or {})})
+        shared = {**assigned.variables_of_job(self._settings["timeout"]), **self._variables, **(extra_env_vars or {})}
         try:
             self._workers = self._actors()
             variables = assigned.variables_of_ranks(self._results(self._remote(place)))
@@ -217,7 +214,7 @@ class RayExecutor:
         """Waits for all; raises the error of the first rank that has failed by itself, or else of the first."""
         waiting, causes = list(answers), list[BaseException]()
         while waiting and all(map(is_consequence, causes)):
-            done, waiting = self._ray.wait(waiting, timeout=_CAUSE_SECONDS if causes else None)
+            done, waiting = self._ray.wait(waiting, timeout=assigned.CAUSE_SECONDS if causes else None)
             try:
                 self._ray.get(done)
             except self._ray.exceptions.RayError as error:

@@ -30,4 +30,4 @@ class _SmddpBackend(Backend):
 
     def on_start(self, worker_group: Any, backend_config: SmddpConfig) -> None:
         for rank, variables in enumerate(assigned.variables_of_ranks(worker_group.execute(place))):
-            worker_group.execute_single(rank, begin, variables)
+            worker_group.execute_single(rank, begin, {**assigned.variables_of_job(), **variables})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -95,6 +96,23 @@ def test_decisions_have_one_form(page: Path) -> None:
     headings = re.findall(r"^## (.*)", text, flags=re.MULTILINE)
     assert headings[:4] == ["Context", "Options", "Decision", "Consequences"]
     assert f"({page.name})" in (page.parent / "README.md").read_text(encoding="utf-8")
+
+
+def strings_of(source: Path) -> list[str]:
+    """The strings of a Python file without its docstrings, with literals that continue each other joined."""
+    nodes = list(ast.walk(ast.parse(source.read_text(encoding="utf-8"))))
+    documentation = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    constants = [node for node in nodes if isinstance(node, ast.Constant) and id(node) not in documentation]
+    return [node.value for node in constants if isinstance(node.value, str)]
+
+
+def test_a_shard_is_rows_of_the_data() -> None:
+    """Optimizer state, tables and variables are partitioned (docs/concepts.md), in pages for users and in messages."""
+    of_state = re.compile(r"\bshards of lost|\bsharded (?:over|optimizer|state|tables|variables)", re.IGNORECASE)
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    said = [(page.name, page.read_text(encoding="utf-8")) for page in pages]
+    said += [(path.name, text) for path in (ROOT / "smddp_tf").rglob("*.py") for text in strings_of(path)]
+    assert not [(name, found[0]) for name, text in said if (found := of_state.search(text))]
 
 
 def test_lines_fit_a_screen() -> None:

@@ -55,5 +55,5 @@ def test_parts_do_not_move_to_other_processes(hvd, rank, monkeypatch):
     assert (float(whole[0]), float(part[0])) == (1.0, rank + 5.0)
     monkeypatch.setattr("smddp_tf.rendezvous.rounds.has_changed", lambda: True)
     elastic.TensorFlowState([whole]).sync()
-    with pytest.raises(RuntimeError, match="other processes have the ranks now"):
+    with pytest.raises(RuntimeError, match="other processes are the ranks now"):
         elastic.TensorFlowState([whole, part]).sync()

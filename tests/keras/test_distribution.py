@@ -28,7 +28,6 @@ pytestmark = pytest.mark.ranks("2")
 
 CASES = [
     *[
-        ("arrays", "sgd"),
         ("tf.data", "adamw"),
         ("PyDataset", "ema"),
         ("generator", "clipnorm"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import types
 
@@ -17,7 +18,8 @@ pytestmark = pytest.mark.ranks("2")
 
 @pytest.fixture
 def everything(hvd):
-    """All patches are applied: some are when an optimizer is wrapped, some when a DistributedEmbedding is made."""
+    """All patches: some are applied on import, when an optimizer is wrapped, when a DistributedEmbedding is made."""
+    importlib.import_module("smddp_tf.keras.distribution")
     hvk.DistributedOptimizer(keras.optimizers.SGD(0.1))
     table = hvk.layers.TableConfig("table", 3, 2)
     hvk.layers.DistributedEmbedding(hvk.layers.FeatureConfig("feature", table, (None,), (None, 2)))

@@ -208,7 +208,9 @@ def test_ranks_that_never_join_are_told_at_the_end(tmp_path: Path) -> None:
         [sys.executable, "-c", APART, library],
         ["sh", "-c", f'"{sys.executable}" -c "$0" {library}; true', APART],
     ):
-        assert words in smddprun("-np", "2", *command).check().output
+        output = smddprun("-np", "2", *command).check().output
+        assert words in output
+        assert "unchanged script with model.fit: smddprun --keras-distribution" in output
     assert words not in smddprun("-np", "2", "sleep", "2.5").check().output
 
 

@@ -18,7 +18,7 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
 
     `keras.callbacks.ModelCheckpoint` with `save_best_only=True`, safe to give to `fit` on every rank. Put
     `MetricAverageCallback` before it: rank 0 then judges by the mean over all ranks and not by its own part of the
-    data. Saving needs the other ranks only for tables that are sharded over them, and the file loads in plain Keras.
+    data. Saving needs the other ranks only for tables that are partitioned, and the file loads in plain Keras.
 
     A file is replaced when the new one is whole and on the disk, so there must be room for both; when it cannot be
     saved, the old one stays. A symbolic link in its place is replaced, not followed.

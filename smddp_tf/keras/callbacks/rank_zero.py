@@ -31,7 +31,7 @@ def on_rank_zero(callback: keras.callbacks.Callback) -> keras.callbacks.Callback
     What such a callback does with the model (`evaluate`, `predict`), rank 0 does alone, with all of the data it passes,
     also under a `keras.distribution`. What needs all ranks (`fit`, `hvd.evaluate`) is an error there.
 
-    Where tables are sharded over the ranks (`DistributedEmbedding`), the other ranks send their shards when a
+    Where tables are partitioned (`DistributedEmbedding`), the other ranks send their parts when a
     `ModelCheckpoint` saves; `BackupAndRestore` is refused.
 
     Example:

@@ -146,7 +146,7 @@ def _train_on_batch(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: 
 
 def _evaluate(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     if any(map(layout_of, self.variables)):
-        refuse_alone("`evaluate` of a model whose tables are sharded over the ranks")
+        refuse_alone("`evaluate` of a model whose tables are partitioned over the ranks")
     agree_on_states(self)
     in_fit = "_use_cached_eval_dataset" in kwargs
     in_evaluate = any(plan.awaits_iterator for plan in running.here.plans[-1:])  # called by `evaluate` below
@@ -159,7 +159,7 @@ def _evaluate(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -
 
 def _predict(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     if any(map(layout_of, self.variables)):
-        refuse_alone("`predict` of a model whose tables are sharded over the ranks")
+        refuse_alone("`predict` of a model whose tables are partitioned over the ranks")
     if current() is None:
         return plain(self, *args, **kwargs)
     bound = inspect.signature(plain).bind(self, *args, **kwargs)

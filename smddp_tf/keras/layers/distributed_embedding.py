@@ -1,4 +1,4 @@
-"""DistributedEmbedding: embedding tables that are sharded over the ranks."""
+"""DistributedEmbedding: embedding tables that are partitioned over the ranks."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ class _Structure:
 
 @keras.saving.register_keras_serializable(package="smddp_tf")
 class DistributedEmbedding(keras.layers.Layer):
-    """Embedding tables that are sharded over the ranks, and looked up with an exchange of ids and rows.
+    """Embedding tables that are partitioned over the ranks, and looked up with an exchange of ids and rows.
 
     Takes the configurations of `keras_rs.layers.DistributedEmbedding`: objects of `smddp_tf.keras.layers` or of
-    `keras_rs.layers`. Each rank holds its shard of every sharded table, and of what the optimizer keeps for it. A step
+    `keras_rs.layers`. Each rank holds its part of every such table, and of what the optimizer keeps for it. A step
     sends each id once from each rank, and gets rows back; gradients go the other way, and the model's optimizer
     applies their mean where the rows are. Results are those of one process with full tables.
 
     All ranks must make the same calls: also in `predict` and `evaluate`, where the numbers of batches must be equal.
-    On one rank, or without `hvd.init()`, tables are not sharded and nothing is exchanged.
+    On one rank, or without `hvd.init()`, tables are not partitioned and nothing is exchanged.
 
     Files contain full tables, and load on any number of ranks. All ranks must call `model.save`; rank 0 writes.
 
@@ -158,7 +158,7 @@ class DistributedEmbedding(keras.layers.Layer):
     def _check_session(self, ranks: int) -> None:
         if not is_initialized() or size() != ranks:
             raise RuntimeError(
-                f"The tables of DistributedEmbedding '{self.name}' are sharded over {ranks} ranks. Received: a session "
+                f"Tables of DistributedEmbedding '{self.name}' are partitioned over {ranks} ranks. Received: a session "
                 f"of {size() if is_initialized() else 'no'} ranks. Make the model again, and load what was saved."
             )
         if graph.compiling():

@@ -29,7 +29,7 @@ def follow_distribution(model: keras.Model) -> None:
         if current() is None and getattr(reducer, "of_distribution", False):
             if reducer.settings.partition_state is not None:
                 raise ValueError(
-                    "The optimizer's state is sharded over the ranks by DataParallel(partition_state=...), so it "
+                    "The optimizer's state is partitioned over the ranks by DataParallel(partition_state=...), so it "
                     "cannot be without that distribution. Save the model on all ranks, and load it after "
                     "set_distribution(None)."
                 )

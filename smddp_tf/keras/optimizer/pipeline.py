@@ -84,7 +84,7 @@ def _refuse_norms(context: UpdateContext) -> None:
     if names or optimizer.clipnorm or optimizer.global_clipnorm:
         raise NotImplementedError(
             "Adafactor, Lamb, Muon, `clipnorm` and `global_clipnorm` would see one rank's part only of tables that are "
-            f"sharded over ranks. Received: {type(optimizer).__name__} with clipnorm={optimizer.clipnorm}, "
+            f"partitioned over ranks. Received: {type(optimizer).__name__} with clipnorm={optimizer.clipnorm}, "
             f"global_clipnorm={optimizer.global_clipnorm}. Use `clipvalue`, another optimizer, or "
             "placement='default_device'."
         )

@@ -161,8 +161,8 @@ def _sharded_members_for(optimizer_class: Any) -> dict[str, Any]:
     def _trackable_children(self: Any, save_type: str = "checkpoint", **kwargs: Any) -> Any:
         if save_type == "checkpoint" and _sharded(self) is not None:
             raise NotImplementedError(
-                "tf.train.Checkpoint would keep this rank's part only of an optimizer's state that is sharded over the "
-                "ranks (partition_state=...). Save by model.save, model.save_weights or "
+                "tf.train.Checkpoint would keep this rank's part only of an optimizer's state that is partitioned over "
+                "the ranks (partition_state=...). Save by model.save, model.save_weights or "
                 "hvd.elastic.TensorFlowKerasState."
             )
         return optimizer_class._trackable_children(self, save_type, **kwargs)

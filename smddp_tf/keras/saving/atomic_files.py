@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import urls
+from smddp_tf.lifecycle.slow import told_if_slow
 
 _UNFINISHED = ".unfinished-"
 
@@ -59,10 +60,12 @@ class _AtomicSaves:
         return getattr(self._model, name)
 
     def save(self, filepath: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
-        _replace(filepath, lambda path: self._model.save(path, *args, **kwargs))
+        with told_if_slow(f"saving {filepath}"):
+            _replace(filepath, lambda path: self._model.save(path, *args, **kwargs))
 
     def save_weights(self, filepath: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
-        _replace(filepath, lambda path: self._model.save_weights(path, *args, **kwargs))
+        with told_if_slow(f"saving {filepath}"):
+            _replace(filepath, lambda path: self._model.save_weights(path, *args, **kwargs))
 
 
 def _replace(filepath: str | os.PathLike[str], write: Callable[[str], None]) -> None:

@@ -30,7 +30,7 @@ from smddp_tf.keras.roles.wrapping import optimizers_of, reducer_on
 # Seconds that a rank that saves waits for the others to save too.
 WAIT_SECONDS = 300.0
 _CHUNK = 1 << 26  # elements that are sent at once
-_NAME = "saving a model with sharded variables"
+_NAME = "saving a model with partitioned variables"
 
 
 def sharded_variables(model: keras.Model, optimizers: Iterable[AnyOptimizer] = ()) -> list[Any]:
@@ -59,7 +59,7 @@ def refuse_sharded_variables(model: keras.Model, what: str) -> None:
     """Raises NotImplementedError where `model` or its optimizer has, or will have, sharded variables."""
     for found in [*(variable.path for variable in sharded_variables(model)), *_sharded(model)]:
         raise NotImplementedError(
-            f"{what} would keep rank 0's part only of variables that are sharded over the ranks. Received: a model "
+            f"{what} would keep rank 0's part only of variables that are partitioned over the ranks. Received: a model "
             f"with such a variable ({found}). Save by hvd.callbacks.on_rank_zero(keras.callbacks."
             "ModelCheckpoint(...)) and load by hvd.load_model."
         )
@@ -109,7 +109,7 @@ def full_value(variable: AnyVariable) -> Any:
         return variable.numpy()
     if variables is None:
         raise RuntimeError(
-            f"{variable.path} is sharded over {size()} ranks, which must save it together: call `model.save` or "
+            f"{variable.path} is partitioned over {size()} ranks, which must save it together: call `model.save` or "
             f"`model.save_weights` on every rank. Received: another way to save, on rank {rank()}."
         )
     broadcast_object(([each is variable for each in variables].index(True), ""), 0, name=_NAME)
@@ -148,7 +148,7 @@ def _gathered(variable: AnyVariable, layout: Any) -> Any:
         for begin in range(0, layout.count(other) if other else 0, _CHUNK):
             chunk = shard[begin : begin + _CHUNK] if rank() == other else shard[:0]
             to_rank_0 = [int(tf.size(chunk))] + [0] * (size() - 1)
-            chunks.append(ops.alltoall(chunk, to_rank_0, name=f"{_NAME} (shard)")[0].numpy())
+            chunks.append(ops.alltoall(chunk, to_rank_0, name=f"{_NAME} (part)")[0].numpy())
         if table is not None and chunks:
             layout.put(table, other, np.concatenate(chunks))
     return table
@@ -167,8 +167,8 @@ def _wait_for_ranks(count: int) -> None:
         if reason_of(error) != "step_given_up" and not manager.is_cancelled:
             raise
         raise RuntimeError(
-            f"Rank {rank()} saves a model whose variables are sharded over the ranks, and not all others have come to "
-            f"save it within {WAIT_SECONDS:g} s of one another. Every rank must call `model.save` or "
+            f"Rank {rank()} saves a model whose variables are partitioned over the ranks, and not all others have come "
+            f"to save it within {WAIT_SECONDS:g} s of one another. Every rank must call `model.save` or "
             "`model.save_weights`: take it out of `if hvd.rank() == 0`, and wrap ModelCheckpoint by "
             "hvd.callbacks.on_rank_zero on every rank."
         ) from error
@@ -205,7 +205,7 @@ def _save(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return plain(*args, **kwargs)
     if is_sharded and not str(filepath).endswith((".keras", ".weights.h5")):
         raise ValueError(
-            "Sharded variables (DistributedEmbedding, partition_state) are saved to files ending in .keras "
+            "Partitioned variables (DistributedEmbedding, partition_state) are saved to files ending in .keras "
             f"or .weights.h5. Received: filepath={filepath!r}."
         )
     return together(model, lambda: plain(*args, **kwargs))
@@ -214,8 +214,8 @@ def _save(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def _export(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     if any(layout_of(variable) is not None for variable in self.variables):
         raise NotImplementedError(
-            "model.export would keep this rank's part only of tables that are sharded over the ranks. Save the model, "
-            f"and export it in one process that has loaded it. Received: a call on rank {rank()}."
+            "model.export would keep this rank's part only of tables that are partitioned over the ranks. Save the "
+            f"model, and export it in one process that has loaded it. Received: a call on rank {rank()}."
         )
     if not saves_together(self) or running.here.is_alone:
         return plain(self, *args, **kwargs)

@@ -188,8 +188,8 @@ class ShardedState:
         indices = next((layout.shard_indices for layout in layouts), ())
         if len(indices) not in (0, basics.size()):
             raise RuntimeError(
-                f"The state of the optimizer was sharded over {len(indices)} ranks (partition_state={self._asked!r}), "
-                f"and this session has {basics.size()}. Shards of lost ranks are in commits on disk and saved files "
+                f"The state of the optimizer was partitioned over {len(indices)} ranks (partition_state={self._asked!r}"
+                f"), and this session has {basics.size()}. Parts of lost ranks are in commits on disk and saved files "
                 "only: make model and optimizer again, and load one of these."
             )
 

@@ -118,8 +118,8 @@ def launch(settings: Settings, command: Sequence[str], payload: bytes = b"", gro
     if outcome.apart and not outcome.code:
         say(
             f"none of the {settings.ranks} ranks called hvd.init(): each ran by itself, and what they trained are "
-            f"{settings.ranks} separate models. A script for smddp_tf calls hvd.init() (or set_distribution from "
-            "smddp_tf.keras); one that does not runs without smddprun. See docs/troubleshooting.md."
+            f"{settings.ranks} separate models. A script for smddp_tf calls hvd.init() or set_distribution. For an "
+            "unchanged script with model.fit: smddprun --keras-distribution. See docs/troubleshooting.md."
         )
     if settings.reports and not outcome.code:
         have = "ranks have" if settings.ranks > 1 else "rank has"

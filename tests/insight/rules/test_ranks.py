@@ -49,6 +49,7 @@ def test_late_rank_says_since_when_and_by_how_much(onset: int, tmp_path: Path) -
     assert found.figures["wait"] - found.figures["exposed"] == pytest.approx(200, abs=10)
     assert found.lost == pytest.approx(0.2 * (600 - onset) / (0.45 * onset + 0.65 * (600 - onset)), rel=0.05)
     assert f"Late from a step between {first} and {last} to the end: " in found.evidence
+    assert f"They wait {found.figures['wait']:.1f} ms for gradients, rank 1 waits " in found.evidence
 
 
 def test_late_rank_says_until_when(tmp_path: Path) -> None:

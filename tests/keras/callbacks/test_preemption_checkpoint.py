@@ -135,7 +135,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("program", ["phases", "the first again", *in_full("two models")])
+@pytest.mark.parametrize("program", ["phases", *in_full("the first again", "two models")])
 def test_a_training_is_not_resumed_into_another_one(hvd, rank, size, tmp_path, program):
     """Preempted in the last training, then in the first, then not. Eager, because tracing is all that takes time."""
     if size != 2:

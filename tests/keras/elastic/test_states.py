@@ -152,5 +152,5 @@ def test_sharded_slots_do_not_move_to_other_processes(hvd, monkeypatch):
     state.sync()
     monkeypatch.setattr("smddp_tf.rendezvous.rounds.has_changed", lambda: True)
     elastic.TensorFlowKerasState(model, keras.optimizers.Adam(0.1)).sync()
-    with pytest.raises(RuntimeError, match="other processes have the ranks now"):
+    with pytest.raises(RuntimeError, match="other processes are the ranks now"):
         state.sync()

@@ -20,6 +20,7 @@ from tests.support.uneven_data import (
     dataset_of,
     train_jointly,
 )
+from tests.variants import in_full
 
 pytestmark = [pytest.mark.ranks("2", "2+1"), pytest.mark.usefixtures("several_ranks")]
 
@@ -39,7 +40,7 @@ class Sequence(keras.utils.PyDataset):
         return self.batches[index]
 
 
-@pytest.mark.parametrize("kind", ["arrays", "generator", "sequence", "several steps a call"])
+@pytest.mark.parametrize("kind", ["arrays", "sequence", "several steps a call", *in_full("generator")])
 def test_uneven_training_is_that_of_one_process(hvd, rank, size, mpi, kind):
     several = kind == "several steps a call"
     model = compiled(dense_model(), adam(), steps_per_execution=4 if several else 1)

@@ -101,7 +101,7 @@ class Holder(keras.layers.Layer):
         return self.inner(x)
 
 
-@pytest.mark.parametrize("inside", [False, True], ids=["in a model", "in a layer"])
+@pytest.mark.parametrize("inside", [True, *in_full(False)], ids=["in a layer", *in_full("in a model")])
 def test_a_subclassed_model_looks_its_own_tables_up(hvd, rank, size, inside):
     """Keras builds it twice, the first time without values."""
     x, y = part(data_of(STEPS // 2 * BATCH * size), rank, size)

@@ -102,7 +102,7 @@ CASES: dict[str, tuple[Callable[[], keras.Model], tuple[Any, ...]]] = {
     "mask, sum": (lambda: masked(mse("sum"), 1e-3), (SEQUENCES, TARGETS)),
 }
 
-QUICK = ("outputs, weighted", "eager", "none", "accumulation", "several steps", "one number", "mask, weights")
+QUICK = ("outputs, weighted", "accumulation", "several steps", "one number", "mask, weights")
 
 
 def trained(make: Callable[[], keras.Model], data: tuple[Any, ...], batch: int = BATCH) -> tuple[np.ndarray, dict]:

@@ -55,7 +55,7 @@ def test_other_ways_to_save(rank, model, tmp_path):
         model.export(tmp_path / "exported", verbose=False)
     with pytest.raises(ValueError, match="ending in .keras or .weights.h5"):
         model.save(tmp_path / "old.h5")
-    with pytest.raises(RuntimeError, match="(?s)sharded over . ranks, which must save it together"):
+    with pytest.raises(RuntimeError, match="(?s)partitioned over . ranks, which must save it together"):
         keras.src.saving.saving_lib.save_model(model, tmp_path / "inner.keras")
     keras.saving.save_model(model, tmp_path / "function.keras")
     assert (tmp_path / "function.keras").exists() == (rank == 0)
@@ -106,7 +106,7 @@ def test_a_table_of_another_shape(model):
         model.get_layer("tables").load_own_variables({"0": np.zeros((49, 4))})
 
 
-@pytest.mark.parametrize("shard", [None, "world"])
+@pytest.mark.parametrize("shard", ["world", *in_full(None)])
 def test_moving_averages_of_tables(hvd, rank, mpi, size, tmp_path, shard):
     """A file has them whole, and training goes on with this rank's part of them."""
     path = mpi.bcast(tmp_path / "ema.keras")

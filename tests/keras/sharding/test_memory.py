@@ -24,6 +24,7 @@ from tests.support.sharded_models import (
     model_of,
     trained,
 )
+from tests.variants import FULL
 
 pytestmark = pytest.mark.ranks("2")
 
@@ -32,6 +33,8 @@ MORE = {
     "accumulation": lambda: keras.optimizers.AdamW(0.01, gradient_accumulation_steps=3, use_ema=True),
     "schedule": lambda: keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 10), momentum=0.9),
 }
+QUICK = ("sgd", "adamw", "rmsprop", "ema that overwrites", "loss scale", *MORE)
+NAMES = [*OPTIMIZERS, *MORE] if FULL else QUICK
 
 
 def bytes_of(variables):
@@ -61,7 +64,7 @@ def check(mpi, model, optimizer, degree):
     return before[0]
 
 
-@pytest.mark.parametrize("name", [*OPTIMIZERS, *MORE])
+@pytest.mark.parametrize("name", NAMES)
 def test_slots_of_parts(hvd, mpi, shard, name):
     degree = degree_of(hvd, shard)
     model, make = model_of(), {**OPTIMIZERS, **MORE}[name]
@@ -70,7 +73,7 @@ def test_slots_of_parts(hvd, mpi, shard, name):
     assert hvk.memory(model, make(), partition_state=shard).rows == (row,)  # a plain optimizer
 
 
-@pytest.mark.parametrize("name", [*OPTIMIZERS, *MORE])
+@pytest.mark.parametrize("name", NAMES)
 def test_whole_slots(mpi, name):
     row = check(mpi, model_of(), hvk.DistributedOptimizer({**OPTIMIZERS, **MORE}[name]()), 1)
     assert (row.weights, row.gradients, row.parts) == (WEIGHTS, WEIGHTS, 0)

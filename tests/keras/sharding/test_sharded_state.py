@@ -23,7 +23,7 @@ from tests.variants import FULL, in_full
 
 pytestmark = pytest.mark.ranks("2", "2+2", "2+1")
 
-QUICK = ("momentum", "adamw", "rmsprop", "ema that overwrites", "loss scale")
+QUICK = ("adamw", "rmsprop", "ema that overwrites", "loss scale")
 ON_NODES = {"world": "rmsprop", "node": "loss scale"}  # one for each degree
 
 

@@ -25,6 +25,7 @@ from tests.support.sharded_models import (
     slot_elements,
     trained,
 )
+from tests.variants import in_full
 
 pytestmark = pytest.mark.ranks("2")
 
@@ -32,12 +33,12 @@ pytestmark = pytest.mark.ranks("2")
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: keras.optimizers.SGD(0.05, momentum=0.9, gradient_accumulation_steps=3),
         lambda: keras.optimizers.Adam(0.01, clipnorm=0.05),
         lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.1),
         lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01, gradient_accumulation_steps=2)),
+        *in_full(lambda: keras.optimizers.SGD(0.05, momentum=0.9, gradient_accumulation_steps=3)),
     ],
-    ids=["accumulation", "clipnorm", "global_clipnorm", "scaled accumulation"],
+    ids=["clipnorm", "global_clipnorm", "scaled accumulation", *in_full("accumulation")],
 )
 def test_what_adds_in_another_order_is_close(hvd, rank, shard, make):
     whole, ours = trained(rank, make()), trained(rank, make(), partition_state=shard)
@@ -209,7 +210,7 @@ def test_under_keras_distribution(hvd, size, shard):
     assert_identical(ours, whole, model_of())
     assert slot_elements(ours) < slot_elements(whole)
     x, y = data_of(0, BATCH * size)
-    with pytest.raises(ValueError, match="sharded over the ranks by DataParallel"):
+    with pytest.raises(ValueError, match="partitioned over the ranks by DataParallel"):
         ours.fit(x, y, batch_size=BATCH, verbose=0)  # without the distribution
 
 
