@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from smddp_tf import process_sets as sets
 from smddp_tf._native import loader, shared_tensors
-from smddp_tf.exceptions import LaunchError
+from smddp_tf.exceptions import LaunchError, reason_of
 from smddp_tf.lifecycle import children, first_use, notes, rank_variables, uncaught, versions
 from smddp_tf.lifecycle.aliased import is_aliased
-from smddp_tf.lifecycle.placement import why_apart
+from smddp_tf.lifecycle.placement import Placement, why_apart
 from smddp_tf.monitor import recording, timeline
-from smddp_tf.rendezvous import starters
+from smddp_tf.rendezvous import rounds, starters
 from smddp_tf.rendezvous.meeting import World, meet
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ _get_process_set_ids_and_ranks = sets.get_process_set_ids_and_ranks
 # The arguments of `init`, for `restart`; None before it has succeeded. MPI keeps only a handle of a communicator, which
 # must not be collected while the session runs.
 _began_with: tuple[Any, Any] | None = None
+_TRIES = 8  # to begin a session, where ranks are lost one after the other meanwhile
 
 
 def init(
@@ -84,8 +85,7 @@ def init(
         return
     first_use.begin()
     notes.tell(notes.BEGINS, os.environ)
-    world = _world(bool(address), ranks)
-    loader.core().init(ranks, address, _dynamic, versions.facts(), shared_tensors.memory(), world)
+    _begin_session(ranks, address)
     notes.tell(notes.HAS_BEGUN, os.environ)
     if is_aliased("horovod") and mpi_enabled():
         numbers = rank(), size(), local_rank(), local_size(), cross_rank(), cross_size()
@@ -107,6 +107,20 @@ def init(
         raise
 
 
+def _begin_session(ranks: list[int], address: int) -> None:
+    """In a job whose ranks come and go another one may be lost meanwhile: then the session begins without it."""
+    core, more_tries = loader.core(), _TRIES if rounds.in_rounds(os.environ) else 1
+    while not core.is_initialized():
+        more_tries -= 1
+        world = _world(bool(address), ranks)
+        try:
+            core.init(ranks, address, _dynamic, versions.facts(), shared_tensors.memory(), world)
+        except Exception as error:
+            if not more_tries or reason_of(error) not in ("peer_lost", "transport_failed"):
+                raise
+            rounds.note_failure(str(error))
+
+
 def shutdown() -> None:
     """Ends this rank's session. Called automatically when Python exits; `init` may follow.
 
@@ -121,6 +135,7 @@ def _end_session(at_exit: bool) -> None:
     try:
         recording.stop()
         if is_initialized():
+            rounds.note_failure((loader.core().session_failure() or ("", ""))[1])
             stop_timeline()
     finally:
         loader.core().shutdown(at_exit=at_exit)
@@ -274,6 +289,12 @@ def rocm_built() -> bool:
 def _world(has_communicator: bool, ranks: list[int]) -> World:
     """Where the other ranks are; without addresses they are MPI's, which is loaded then, or there are none."""
     core, alone = loader.core(), (0, list[str](), b"", -1)
+    if rounds.in_rounds(os.environ):
+        if ranks or has_communicator:
+            raise ValueError(f"`comm` must be None in a job whose ranks come and go. Received: comm={ranks}.")
+        world, place = rounds.join(os.environ)
+        os.environ.update(rank_variables.variables_of(Placement(*place)))
+        return world
     if core.needs_mpi(has_communicator, is_initialized=False):
         loader.load_mpi()
         return alone
@@ -312,7 +333,7 @@ def _first_sets(process_sets: object) -> list[ProcessSet]:
 def _check_not_apart(comm: object) -> None:
     """Raises LaunchError where MPI does not see all processes that belong to the job.
 
-    Not where a rank may have been lost: in later sessions of a process, and under `mpirun --with-ft ulfm`.
+    Not where a rank may have been lost: in later sessions of a process, and in jobs whose ranks come and go.
     """
     if sets.is_communicator(comm):
         world = sys.modules["mpi4py.MPI"].COMM_WORLD.Get_size()
@@ -320,7 +341,7 @@ def _check_not_apart(comm: object) -> None:
         world = size()
     else:
         return  # some ranks of a world
-    if _began_with is None and not loader.core().survives_losses() and (reason := why_apart(os.environ, world)):
+    if _began_with is None and not rounds.in_rounds(os.environ) and (reason := why_apart(os.environ, world)):
         raise LaunchError(reason)
 
 

@@ -4,8 +4,8 @@
 >>> @hvd.elastic.run
 ... def train(state): ...
 
-A process that dies is left out under `mpirun --with-ft ulfm`; elsewhere it ends the job, which `smddprun --elastic`
-starts again from the last commit on disk.
+A process that dies is left out under `smddprun --no-mpi --elastic`; with MPI it ends the job, which `smddprun
+--elastic` starts again from the last commit on disk.
 """
 
 from __future__ import annotations

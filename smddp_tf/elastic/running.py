@@ -11,7 +11,7 @@ from typing import Any
 from smddp_tf import basics
 from smddp_tf._native import loader
 from smddp_tf.exceptions import HorovodInternalError, HostsUpdatedInterrupt, reason_of
-from smddp_tf.lifecycle.restart_settings import min_ranks_of
+from smddp_tf.rendezvous import rounds
 
 # Reasons why a request failed because of other ranks, while the session has not failed or is over.
 _LOST = frozenset({"peer_left", "shut_down", "step_given_up", "timed_out", "transport_failed"})
@@ -35,8 +35,8 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     function is called again. All other exceptions are re-raised. No code before the call of `func` may communicate
     with other ranks.
 
-    Under `mpirun --with-ft ulfm` (Open MPI 5) a process that dies is left out of the new session: ranks, sizes and
-    parts of the data are those of the survivors. Under a plain `mpirun` it ends the job, and `smddprun --elastic`
+    Under `smddprun --no-mpi --elastic` a process that dies is left out of the new session, and processes that have come
+    are in it: ranks, sizes and parts of the data are new. Under `mpirun` it ends the job, and `smddprun --elastic`
     starts the job again; the state then begins with its last commit on disk (`State.commit_to`).
 
     Example:
@@ -79,13 +79,9 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
             try:
                 if resets:
                     reset()
-                    _check_ranks_left()
                     state.on_reset()
                 resets, failed_resets = False, 0
-                if hasattr(state, "resume"):  # states of one's own may have none
-                    state.resume()
-                if not skip_sync:
-                    state.sync()
+                _synchronize(state, skip_sync)
                 return func(state, *args, **kwargs)
             except HostsUpdatedInterrupt as interrupt:
                 skip_sync = interrupt.skip_sync
@@ -96,7 +92,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
                     raise
                 _check_no_rank_has_ended(error)
                 failed_resets += resets  # another rank may be lost while a session begins
-                if resets and (failed_resets > _MOST_FAILED_RESETS or not loader.core().survives_losses()):
+                if resets and (failed_resets > _MOST_FAILED_RESETS or not rounds.in_rounds(os.environ)):
                     raise
                 resets = True
                 print(f"smddp_tf.elastic: back to the last commit, after {_in_short(error)}", file=sys.stderr)
@@ -106,10 +102,21 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
     return wrapper
 
 
+def _synchronize(state: Any, skip_sync: bool) -> None:
+    has_folder = hasattr(state, "resume")  # states of one's own may have none
+    if has_folder:
+        state.resume()
+    if not skip_sync:
+        state.sync()
+    if has_folder:
+        state.note_synced()
+    rounds.note_state()
+
+
 def is_lost_session(error: BaseException) -> bool:
     """True for errors of the engine that a new session can fix; false for wrong calls and for all other errors.
 
-    A rank that has died or is silent is such an error only where MPI continues without it (`mpirun --with-ft ulfm`):
+    A rank that has died or is silent is such an error only where a job continues without it (`rendezvous/rounds.py`):
     elsewhere a new session would wait for it, so the job ends, and can be started again. An uncaught exception on
     another rank ends the job as well.
     """
@@ -118,8 +125,8 @@ def is_lost_session(error: BaseException) -> bool:
     if reason is None or (core.is_initialized() and core.raised_elsewhere()):
         return False
     if failure := core.session_failure():
-        return failure[0] not in _BROKEN and (failure[0] != "peer_lost" or core.survives_losses())
-    return reason in _LOST or (reason == "peer_lost" and core.survives_losses())
+        return failure[0] not in _BROKEN and (failure[0] != "peer_lost" or rounds.in_rounds(os.environ))
+    return reason in _LOST or (reason == "peer_lost" and rounds.in_rounds(os.environ))
 
 
 def _check_no_rank_has_ended(error: BaseException) -> None:
@@ -130,15 +137,6 @@ def _check_no_rank_has_ended(error: BaseException) -> None:
             "Its own output says why. All ranks must leave the training function at the same step: do they have the "
             "same number of steps?"
         ) from error
-
-
-def _check_ranks_left() -> None:
-    least = min_ranks_of(os.environ)
-    if basics.is_initialized() and basics.size() < least:
-        raise RuntimeError(
-            f"{basics.size()} ranks are left; the job needs {least} (SMDDP_MIN_NP, smddprun --min-np). Under smddprun "
-            "--elastic it starts again from its last commit."
-        )
 
 
 def _in_short(error: BaseException) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ from smddp_tf import basics, urls
 from smddp_tf._native.threads import of_thread
 from smddp_tf.exceptions import HostsUpdatedInterrupt
 from smddp_tf.lifecycle.restart_settings import COMMIT_DIR
+from smddp_tf.rendezvous import rounds
 
 if TYPE_CHECKING:
     from smddp_tf.elastic.commits import CommitFolder
@@ -113,6 +116,8 @@ class State:
 
     def _check_host_updates(self, problem: str) -> None:
         before = latest = self._last_updated_timestamp
+        if self._rank() == 0 and rounds.hosts_updated():
+            self.on_hosts_updated(max(time.time(), math.nextafter(latest, math.inf)))
         update = HostUpdateResult.no_update
         while not self._host_messages.empty():
             timestamp, what = self._host_messages.get()
@@ -148,15 +153,19 @@ class State:
     def resume(self) -> None:
         """Takes over the newest commit of the folder, once in the life of a process; `run` calls it, before `sync`.
 
+        Where rank 0 has a state already, a process that has come later gets that one, by `sync`.
+
         Raises:
             OSError: Rank 0 could not read it, or does not see a commit that another rank sees. Raised on every rank
                 that knows.
         """
-        if self._folder is None or self._has_resumed:
+        if self._folder is None:
             return
-        number, problem, lacks_parts = self._bcast_object(
-            (*self._read(), self._lacks_parts) if self._rank() == 0 else None
-        )
+        reads = self._rank() == 0 and not self._has_resumed
+        answer = self._bcast_object((*self._read(), self._lacks_parts) if reads else None)
+        if answer is None:
+            return
+        number, problem, lacks_parts = answer
         if problem:
             raise OSError(problem)
         if (seen := self._folder.newest()) > number:
@@ -168,6 +177,10 @@ class State:
             commit = self._folder.read_each()
             next(commit)
             self._take_parts(commit)
+        self._has_resumed = reads  # the others get it by `sync`
+
+    def note_synced(self) -> None:
+        """Called by `run` when all ranks have the same state: from now on this process needs no commit from disk."""
         self._has_resumed = True
 
     def _read(self) -> tuple[int, str]:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from smddp_tf.collectives.functions import broadcast_variables
 from smddp_tf.collectives.layouts import layout_of
 from smddp_tf.elastic.state import ObjectState
+from smddp_tf.rendezvous import rounds
 
 
 class TensorFlowState(ObjectState):
@@ -46,6 +47,7 @@ class TensorFlowState(ObjectState):
 
     def sync(self) -> None:
         """Gives all ranks the present variables, and the saved attributes, of rank 0, and saves the variables."""
+        check_parts(self.variables)
         if self.session is None:
             broadcast_variables(self.variables, root_rank=0)
         else:
@@ -85,6 +87,15 @@ class TensorFlowState(ObjectState):
 def copies(variables: Sequence[Any]) -> list[tf.Tensor]:
     """The values, which later assignments do not change; on the devices where they are."""
     return [tf.identity(tf.convert_to_tensor(variable)) for variable in variables]
+
+
+def check_parts(variables: Sequence[Any]) -> None:
+    """Raises RuntimeError where a rank has a part of one of them, and other processes have the ranks now."""
+    if rounds.has_changed() and any(layout_of(variable) is not None for variable in variables):
+        raise RuntimeError(
+            "Variables are partitioned over the ranks of a session that has ended, and other processes are the ranks "
+            "now. Their parts are in commits on disk and saved files only; smddprun --elastic starts the job again."
+        )
 
 
 def check_fit(variables: Sequence[Any], values: Sequence[Any]) -> None:

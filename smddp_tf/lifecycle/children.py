@@ -12,6 +12,7 @@ from collections.abc import MutableMapping
 
 from smddp_tf._warn import warn
 from smddp_tf.lifecycle.rank_variables import without_rank_variables
+from smddp_tf.link.channel import ADDRESS
 from smddp_tf.rendezvous import starters
 
 # Set by a rank for its children: its rank numbers and its process. `smddprun` and jobs of their own do not inherit it.
@@ -51,6 +52,8 @@ def _was_started_by_rank(environment: MutableMapping[str, str]) -> bool:
         prefix = f"{environment['PMIX_NAMESPACE']}:{environment.get('PMIX_RANK')}:"
     elif "PMI_FD" in environment:  # MPICH's launcher: only the rank inherits the connection to it
         return "PMI_PORT" not in environment and _is_no_socket(environment["PMI_FD"])
+    elif starters.NUMBER in environment:
+        prefix = f"{environment.get(ADDRESS)}:{environment[starters.NUMBER]}:"
     elif start := starters.find_start(environment):
         prefix = f"{start.host}:{start.port}:{start.rank}:"
     else:

@@ -34,6 +34,7 @@ class Kind(IntEnum):
     PAYLOAD = 9  # to a function's process: its work
     SIGNAL = 11  # to a supervisor: the number of a signal for its command
     STDIN = 13  # from rank 0's supervisor: it wants standard input; to it: some of that, b"" at the end
+    JOIN = 14  # from a rank whose job forms rounds: it waits for the next one
     INIT = 12  # from a supervisor: its rank is in `hvd.init` (b"+"), or has left it (b"-")
 
 

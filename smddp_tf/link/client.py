@@ -45,17 +45,21 @@ class ControlClient:
         for record in self._channel.pack(kind, body):
             self._link.sendall(record)
 
-    def receive(self, timeout: float) -> bytes:
+    def receive(self, timeout: float | None) -> bytes:
         """Waits for the next message and returns its body.
+
+        Args:
+            timeout: in seconds; 0 does not wait, None waits as long as the server keeps the connection.
 
         Raises:
             OSError: nothing arrived for `timeout` seconds, it is not signed with the job's key, or the server has
                 closed the connection.
         """
         self._link.settimeout(timeout)
-        body = self._next()
-        self._link.settimeout(None)
-        return body
+        try:
+            return self._next()
+        finally:
+            self._link.settimeout(None)
 
     def heard(self) -> list[tuple[int, bytes]] | None:
         """The messages that have come, when there is something to read; None: the server has disconnected."""

@@ -13,6 +13,8 @@ RANK, SIZE, COORDINATOR, PORT = "SMDDP_RANK", "SMDDP_SIZE", "SMDDP_COORDINATOR",
 # Of the arguments of `keras.distribution.initialize`, in their order. Of the addresses the first one counts.
 KERAS = tuple(f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID"))
 LOCAL_RANK, LOCAL_SIZE = "SMDDP_RUN_LOCAL_RANK", "SMDDP_RUN_LOCAL_SIZE"  # smddprun --no-mpi sets them as well
+# The number for life of a process whose rank changes, because the job goes on without lost ranks, and with new ones.
+NUMBER = "SMDDP_RUN_NUMBER"
 # Of all launchers below: what a job that is started from inside another must not inherit.
 VARIABLES = (
     RANK, SIZE, COORDINATOR, "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG",

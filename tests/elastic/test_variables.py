@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from smddp_tf import elastic
+from smddp_tf.collectives.layouts import mark
 from smddp_tf.exceptions import HostsUpdatedInterrupt
 
 pytestmark = pytest.mark.ranks("2", "2+2")
@@ -43,3 +44,16 @@ def test_variables_of_a_session(hvd, rank):
         variable.load(7.0, session)
         state.restore()
         assert session.run(variable) == 1.0
+
+
+def test_parts_do_not_move_to_other_processes(hvd, rank, monkeypatch):
+    """A job in which other processes have the ranks has lost their parts, also where there are as many as before."""
+    whole, part = tf.Variable([rank + 1.0]), tf.Variable([rank + 5.0])
+    mark(part, object())
+    for variables in ([whole], [whole, part]):
+        elastic.TensorFlowState(variables).sync()
+    assert (float(whole[0]), float(part[0])) == (1.0, rank + 5.0)
+    monkeypatch.setattr("smddp_tf.rendezvous.rounds.has_changed", lambda: True)
+    elastic.TensorFlowState([whole]).sync()
+    with pytest.raises(RuntimeError, match="other processes are the ranks now"):
+        elastic.TensorFlowState([whole, part]).sync()

@@ -41,3 +41,20 @@ def test_children_of_ranks(monkeypatch: pytest.MonkeyPatch, env: dict[str, str],
         mine = process("prterun-host-12@1:1", os.getpid()) if "PMIX_RANK" in env else {}
         assert found == ({"HOME": "/h"} if is_child else {**before, **mine})
         assert children.leave_parents_job(found) is is_child  # also when there is nothing left to see
+
+
+def test_children_of_a_rank_that_changes_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a job whose ranks come and go; a child keeps nothing of it, and not the job's key."""
+    job = {"SMDDP_RUN_NUMBER": "4", "SMDDP_RUN_ADDRESS": "h:1", "SMDDP_RUN_KEY": "s3cret", "SMDDP_RANK": "4"}
+    mine = {**job, "SMDDP_SIZE": "5", "RANK": "2", "WORLD_SIZE": "3", "HOROVOD_RANK": "2", "HOME": "/h"}
+    monkeypatch.setattr(children, "_is_child", None)
+    assert not children.leave_parents_job(mine)
+    assert mine[children.PROCESS] == f"h:1:4:{os.getpid()}"
+    childs = {**mine, "RANK": "1", "WORLD_SIZE": "2", "HOROVOD_RANK": "1"}  # in a later round
+    for number, is_child in ((os.getpid(), False), (1, True)):
+        monkeypatch.setattr(children, "_is_child", None)
+        monkeypatch.setattr(children, "warn", lambda *_: None)
+        assert children.leave_parents_job({**childs, children.PROCESS: f"h:1:4:{number}"}) is is_child
+    monkeypatch.setattr(children, "_is_child", None)
+    assert children.leave_parents_job(gone := {**childs, children.PROCESS: "h:1:4:1"})
+    assert gone == {"HOME": "/h"}

@@ -1,11 +1,14 @@
-"""A Keras model under elastic.run.  python keras_ranks.py FOLDER [DEATH]: the last rank kills itself after that batch.
+"""A Keras model under elastic.run.  python keras_ranks.py FOLDER [DEATH [BATCHES MILLISECONDS]]
 
-Every rank writes what it ends with to FOLDER/end.RANK.npz.
+The last rank kills itself after batch DEATH. Every rank writes the number of ranks to FOLDER/began.PID, and what it
+ends with to FOLDER/end.RANK.npz. Once there is FOLDER/hurry, batches take no longer than they have to.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from pathlib import Path
 
 import keras
@@ -19,7 +22,7 @@ from tests.support.scripts.elastic_ranks import die_once
 BATCHES, COMMIT_EVERY, ROWS, RATE = 12, 3, 12, 0.01
 
 
-def main(folder: Path, death: int = -1) -> None:
+def main(folder: Path, death: int = -1, batches: int = BATCHES, milliseconds: int = 0) -> None:
     hvd.init()
     keras.utils.set_random_seed(3)
     layers = [
@@ -37,7 +40,8 @@ def main(folder: Path, death: int = -1) -> None:
     @elastic.run
     def train(state: elastic.TensorFlowKerasState) -> None:
         begun.append((state.batch, hvd.rank(), hvd.size()))
-        while state.batch < BATCHES:
+        (folder / f"began.{os.getpid()}").write_text(str(hvd.size()))
+        while state.batch < batches:
             x = np.random.default_rng(state.batch).normal(size=(ROWS, 4)).astype(np.float32)[hvd.rank() :: hvd.size()]
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean(tf.square(model(x, training=True) - x.sum(axis=1, keepdims=True)))
@@ -47,6 +51,7 @@ def main(folder: Path, death: int = -1) -> None:
                 state.commit()
             if state.batch == death and hvd.rank() == hvd.size() - 1:
                 die_once(folder)
+            time.sleep(0 if (folder / "hurry").exists() else milliseconds / 1000)
 
     train(state)
     ends = [np.asarray(variable) for variable in (*model.variables, *optimizer.variables)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from smddp_tf.run.launch.mpi import OPEN_MPI, find_mpi
 from tests.support.mpirun import launch
 
 SCRIPT = Path(__file__).with_name("keras_ranks.py")
@@ -19,9 +20,19 @@ def ends(folder: Path, ranks: int) -> list[dict[str, np.ndarray]]:
 
 
 def test_survivors_go_on_with_a_rescaled_learning_rate(tmp_path: Path) -> None:
-    if find_mpi().kind != OPEN_MPI or find_mpi().major < 5:
-        pytest.skip("only Open MPI 5 goes on after a loss")
-    launch([SCRIPT, tmp_path, DEATH], 3, timeout=200, flags=("--with-ft", "ulfm")).check()
+    words = [
+        "-m",
+        "smddp_tf.run",
+        "--no-mpi",
+        "--elastic",
+        "-np",
+        3,
+        "--min-np",
+        2,
+        "--commit-dir",
+        tmp_path / "commits",
+    ]
+    launch([*words, SCRIPT, tmp_path, DEATH], ranks=None, timeout=200).check()
     first, second = ends(tmp_path, 2)
     for rank, end in enumerate((first, second)):
         assert end["begun"].tolist() == [[0, rank, 3], [6, rank, 2]]
@@ -41,3 +52,30 @@ def test_restarted_job_ends_with_the_same_bits(tmp_path: Path) -> None:
         assert want.keys() == got.keys()
         for name in want:
             np.testing.assert_array_equal(got[name], want[name], err_msg=name)
+
+
+def test_ranks_that_come_later_get_the_model(tmp_path: Path) -> None:
+    """With its optimizer and the learning rate of the reset callback; the first rank goes on in place."""
+    hosts, batches = tmp_path / "hosts", 300
+    hosts.write_text("localhost:1\n")
+    flags = ["--no-mpi", "--host-discovery-script", f"cat {hosts}", "--commit-dir", tmp_path / "commits"]
+    words = ["-m", "smddp_tf.run", *flags, SCRIPT, tmp_path, -1, batches, 300]
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(launch, words, ranks=None, timeout=300)
+        for ranks in (1, 3):
+            hosts.write_text(f"localhost:{ranks}\n")
+            while [file.read_text() for file in tmp_path.glob("began.*")] != [str(ranks)] * ranks:
+                assert not job.done(), job.result().output
+                time.sleep(0.1)
+        (tmp_path / "hurry").touch()
+        job.result().check()
+    first, *others = ends(tmp_path, 3)
+    (start, *_), (joined, *_) = first["begun"].tolist()
+    assert (start, first["begun"].tolist()[1:]) == (0, [[joined, 0, 3]])
+    assert 0 < joined < batches
+    assert joined % 3 == 0
+    for rank, end in enumerate(others, 1):
+        assert end["begun"].tolist() == [[joined, rank, 3]]
+        assert end["rate"] == pytest.approx(0.03)
+        for name in set(first) - {"begun"}:
+            np.testing.assert_array_equal(first[name], end[name])

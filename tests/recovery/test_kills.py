@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from smddp_tf.run.launch.mpi import OPEN_MPI, find_mpi
-from tests.support.mpirun import ROOT, SCRIPTS, environment, find_mpirun, mpirun_flags
+from tests.run.launch.growing import Growing
+from tests.support.mpirun import ROOT, SCRIPTS, environment
 
 SCRIPT = SCRIPTS / "elastic_ranks.py"
 SEED = int(os.environ.get("SMDDP_TEST_SEED", "0")) or random.randrange(1, 1 << 30)
 KILLS = int(os.environ.get("SMDDP_TEST_KILLS", "50"))
-UNDER_ULFM = KILLS // 2
+IN_PLACE = KILLS // 2
 BATCH_SECONDS = 0.02
 PATIENCE = 180.0
 
@@ -101,18 +101,16 @@ def show_seed() -> None:
 
 
 def test_killed_ranks_are_left_out(tmp_path: Path) -> None:
-    if find_mpi().kind != OPEN_MPI or find_mpi().major < 5:
-        pytest.skip("only Open MPI 5 goes on after a loss")
     chance = random.Random(SEED)
-    mpirun = find_mpirun()
     killed, jobs, ranks = 0, 0, 6
-    while killed < UNDER_ULFM:
+    while killed < IN_PLACE:
         jobs += 1
         folder = tmp_path / str(jobs)
         folder.mkdir()
-        with Job(folder, [mpirun, "--with-ft", "ulfm", "-np", str(ranks), *mpirun_flags(mpirun)], 300) as job:
+        flags = ["--no-mpi", "--elastic", "--min-np", "1", "-np", str(ranks), "--commit-dir", str(folder / "commits")]
+        with Job(folder, [sys.executable, "-m", "smddp_tf.run", *flags], 300) as job:
             for left in range(ranks, 1, -1):
-                if killed + job.killed < UNDER_ULFM and not job.kill(chance, left):
+                if killed + job.killed < IN_PLACE and not job.kill(chance, left):
                     break
             job.check()
             killed += job.killed
@@ -122,8 +120,35 @@ def test_killed_ranks_are_left_out(tmp_path: Path) -> None:
 def test_killed_jobs_start_again(tmp_path: Path) -> None:
     chance = random.Random(SEED + 1)
     words = [sys.executable, "-m", "smddp_tf.run", "--elastic", "-np", "3", "--commit-dir", str(tmp_path / "commits")]
-    with Job(tmp_path, words, 20 * (KILLS - UNDER_ULFM) + 50) as job:
-        while job.killed < KILLS - UNDER_ULFM:
+    with Job(tmp_path, words, 20 * (KILLS - IN_PLACE) + 50) as job:
+        while job.killed < KILLS - IN_PLACE:
             assert job.kill(chance, 3), f"the job has ended after {job.killed} kills\n{job.output()}"
         job.check()
     print(f"{job.killed} ranks killed in one job of 3 ranks")
+
+
+def test_hosts_come_and_go(tmp_path: Path) -> None:
+    """Slots appear and vanish meanwhile, and ranks are killed in any state: while they start, wait, or form a round."""
+    chance, killed, changes = random.Random(SEED + 2), 0, 0
+    flags = ("--min-np", "1", "--blacklist-cooldown-range", "1", "2")
+    with Growing(tmp_path, 2, 120 * IN_PLACE, *flags) as job:
+        while killed < IN_PLACE:
+            time.sleep(chance.random())
+            processes = [int(log.suffix[1:]) for log in tmp_path.glob("log.*")]
+            live = [process for process in processes if _lives(process)]
+            job.await_that(lambda: bool(job.ranks()))
+            if len(live) > 1 and chance.random() < 0.6:
+                spared = job.ranks()[min(job.ranks())]  # one that has the state
+                _kill(chance.choice([process for process in live if process != spared]), signal.SIGKILL)
+                killed += 1
+            else:
+                job.show(chance.randint(1, 4))
+                changes += 1
+        job.await_that(lambda: bool(job.ranks()))
+        (tmp_path / "hurry").touch()
+        assert job.process.wait(PATIENCE) == 0, job.output()
+        assert "starts again" not in job.output()
+        ends = [line for log in tmp_path.glob("log.*") for line in log.read_text().splitlines() if line[:4] == "end "]
+        assert ends, job.output()
+        assert {line.split()[3] for line in ends} == {"equal"}, job.output()
+    print(f"{killed} ranks killed, slots changed {changes} times, {job.output().count('goes on with')} rounds")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from smddp_tf.aliases.table import HOROVOD_VERSION
-from smddp_tf.run import horovodrun
+from smddp_tf.run import cli, horovodrun
 from tests.run.run_dry import DryRun, exports_of, values_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,6 +91,25 @@ def test_ranks_of_a_script(dry_run: DryRun) -> None:
     flags = ("--host-discovery-script", "echo h1:3")
     assert values_of(dry_run(*flags, "t"), "-np") == ["3"]
     assert values_of(dry_run("--max-np", "2", *flags, "t"), "-np") == ["2"]
+
+
+def test_a_job_without_mpi_grows(dry_run: DryRun, tmp_path: Path) -> None:
+    """Nothing is ignored then; smddprun takes the same flags."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("h1\nh2:3\n")
+    flags = (
+        "--host-discovery-script", f"cat {hosts}", "--slots-per-host", "2", "--min-np", "2", "--max-np", "4",
+        "--elastic-timeout", "30", "--blacklist-cooldown-range", "1", "2",
+    )  # fmt: skip
+    words = dry_run("--gloo", *flags, "t")
+    assert '[[["", 2], ["h2", 2]]' in words[-2]
+    assert dry_run.notes == ""
+    assert cli_dry_run(dry_run, "--no-mpi", *flags, "t")[-2:] == words[-2:]
+
+
+def cli_dry_run(dry_run: DryRun, *arguments: str) -> list[str]:
+    dry_run._main = cli.main
+    return dry_run(*arguments)
 
 
 def test_version_and_build(capsys) -> None:

@@ -206,7 +206,6 @@ void BindControl(nb::module_& m) {
         nb::arg("world") = std::make_tuple(0, std::vector<std::string>(), nb::bytes("", 0), -1));
   m.def("shutdown", &Shutdown, nb::arg("at_exit") = false);
   m.def("session_failure", &FailureOfSession);
-  m.def("survives_losses", [] { return TheMpi().survives_losses(); });
   m.def("is_initialized", [] { return CurrentSession() != nullptr; });
   m.def("rank", FromTopology([](const Topology& t) { return t.rank(); }));
   m.def("size", FromTopology([](const Topology& t) { return t.size(); }));

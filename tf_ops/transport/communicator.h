@@ -23,10 +23,6 @@ class Communicator {
   virtual Result<std::vector<std::string>> Exchange(const std::string& mine, const Deadline& deadline) = 0;
   // For the engine's thread. The communicator outlives it.
   virtual std::unique_ptr<Transport> NewTransport() = 0;
-  // Ends the start-up; `mine` is this rank's result. False: a rank died in the meantime, and every rank must begin
-  // again with a new communicator. Where ranks cannot be replaced they are not asked: returns true, or the error
-  // `mine`. Collective.
-  virtual Result<bool> Conclude(const Status& mine, const Deadline&) { return mine.ok() ? Result<bool>(true) : mine; }
   // A communicator of some of my ranks, in the order given. Collective over these ranks only, so all of them must know
   // that they call it. `number` is that of the process set, which no other one of this session has or had. `what` names
   // the purpose in messages.

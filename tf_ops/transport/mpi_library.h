@@ -18,10 +18,8 @@ class MpiLibrary {
  public:
   virtual ~MpiLibrary() = default;
   // Initialises MPI unless it is initialised already. `communicator` points to an MPI_Comm of the caller or is null;
-  // `ranks` selects world ranks (empty: all). Collective over the ranks that take part. Where MPI survives losses,
-  // collective over those of them that are alive; they are renumbered in their order, and MPI itself detects ranks that
-  // are silent for `silence_s` (0: it does not).
-  virtual Result<std::unique_ptr<Communicator>> Open(const void*, const std::vector<int>&, double, const Deadline&) {
+  // `ranks` selects world ranks (empty: all). Collective over the ranks that take part.
+  virtual Result<std::unique_ptr<Communicator>> Open(const void*, const std::vector<int>&, const Deadline&) {
     return Status(Reason::kInternal, "The session needs MPI, which has not been loaded.");
   }
   // A rank is lost or ends on its own, so MPI_Finalize would not return: the process ends without it, with an exit code
@@ -35,12 +33,11 @@ class MpiLibrary {
   virtual void EndLast() {}
   virtual bool is_initialized() const { return false; }
   virtual bool has_thread_multiple() const { return true; }
-  virtual bool survives_losses() const { return false; }
   virtual const char* version_text() const { return ""; }  // also before MPI is initialised
 };
 
 // Increase it whenever this interface or Communicator's changes. A library of another version returns null.
-constexpr int kMpiLibraryVersion = 2;
+constexpr int kMpiLibraryVersion = 3;
 // The function that the library exports.
 using MakeMpiLibrary = MpiLibrary*(int version);
 constexpr char kMakeMpiLibrary[] = "smddp_make_mpi_library";

@@ -12,7 +12,7 @@ from smddp_tf.collectives.functions import broadcast_variables
 from smddp_tf.collectives.layouts import layout_of
 from smddp_tf.collectives.tensor_types import AnyOptimizer, AnyVariable
 from smddp_tf.elastic.state import ObjectState
-from smddp_tf.elastic.variables import check_fit, copies
+from smddp_tf.elastic.variables import check_fit, check_parts, copies
 from smddp_tf.keras._backend import build_optimizer, optimizer_variables
 from smddp_tf.keras.roles.wrapping import reducer_on
 from smddp_tf.keras.saving.sharded_variables import full_value, shard_of, together
@@ -75,6 +75,7 @@ class TensorFlowKerasState(ObjectState):
 
     def sync(self) -> None:
         """Gives all ranks the present variables, and the saved attributes, of rank 0, and saves the variables."""
+        check_parts(self._variables())
         broadcast_variables(self._variables(), root_rank=0)
         self._save_model()
         super().sync()

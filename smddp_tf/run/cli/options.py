@@ -186,15 +186,15 @@ OPTIONS = [
     click.option("--jsrun", "use_jsrun", **_FLAG, **_HIDDEN),
     click.option("--elastic", help="Start again after a failure, from the last commit of hvd.elastic.", **_FLAG),
     click.option("--min-np", "--min-num-proc", "min_np", type=int,
-                 help="Start again with fewer ranks when hosts are lost, this many at least. Implies --elastic."),
-    click.option("--max-np", "--max-num-proc", "max_np", type=int, **_HIDDEN),
+                 help="Go on, or start again, with fewer ranks, this many at least. Implies --elastic."),
+    click.option("--max-np", "--max-num-proc", "max_np", type=int, help="Grow to this many ranks. Default: all slots."),
     click.option("--commit-dir",
                  help="Folder or URL (s3://...) for the commits, the same on all hosts. Default: one for this job."),
     click.option("--slots-per-host", "--slots", "slots_per_host", type=int, help="Ranks of a host that does not say."),
-    click.option("--elastic-timeout", type=int, **_HIDDEN),
+    click.option("--elastic-timeout", type=int, help="Seconds to wait for hosts. Default: 600."),
     click.option("--reset-limit", type=int, help="How often the job may start again. Default: no limit."),
     click.option("--blacklist-cooldown-range", type=int, nargs=2, **_HIDDEN),
-    click.option("--host-discovery-script", **_HIDDEN),
+    click.option("--host-discovery-script", help="Prints the hosts there are, while the job runs. Needs --no-mpi."),
 ]  # fmt: skip
 
 
@@ -222,7 +222,9 @@ _GROUPS = {
     "When ranks are missing": (
         "start_timeout", "stall_check", "stall_check_warning_time_seconds", "stall_check_shutdown_time_seconds",
     ),
-    "Start again after a failure": ("elastic", "min_np", "commit_dir", "reset_limit"),
+    "Go on or start again after a failure, and grow": (
+        "elastic", "min_np", "commit_dir", "reset_limit", "host_discovery_script", "max_np", "elastic_timeout",
+    ),
     "MPI and networks": ("use_mpi", "fabric", "tcp", "network_interfaces", "mpirun", "mpi_args", "binding_args"),
     "Tuning": ("fusion_threshold_mb", "cache_capacity"),
 }  # fmt: skip

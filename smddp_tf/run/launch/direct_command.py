@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from smddp_tf.lifecycle.rank_variables import RENDEZVOUS
 from smddp_tf.link.channel import ADDRESS, KEY
@@ -15,15 +15,29 @@ from smddp_tf.run.launch.mpirun_command import MpirunCommand, travels
 from smddp_tf.run.launch.settings import Settings
 from smddp_tf.run.rank import starter
 
+# ssh ends when its host has not answered for about ten seconds.
+_NOTICES_LOSS = ("-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=3")
+
 
 def direct_command(settings: Settings, environment: Mapping[str, str]) -> MpirunCommand:
     """The line that starts a job's ranks by ssh, and here directly. It has names of variables, and no values."""
     by_host = itertools.groupby(settings.hosts_of_ranks)
-    hosts = [("" if is_this_host(name) else name, len(list(group))) for name, group in by_host]
-    agent = ["ssh", "-o", "BatchMode=yes", *settings.ssh]
-    forwarded = [*filter(travels, environment), *settings.variables, ADDRESS, KEY, COORDINATOR, SECRET, *RENDEZVOUS]
-    words = starter.words(hosts, agent, sorted({*forwarded}))
+    words = _words(settings, environment, [(name, len(list(group))) for name, group in by_host])
     return MpirunCommand(tuple(words), dict(settings.variables), forwards_all=True, is_direct=True)
+
+
+def line_on_host(settings: Settings, environment: Mapping[str, str], host: str, count: int, first: int) -> list[str]:
+    """The words that start `count` ranks of a job that grows on a host; `first` is the number of the first of them."""
+    return _words(settings, environment, [(host, count)], first)
+
+
+def _words(
+    settings: Settings, environment: Mapping[str, str], hosts: Sequence[tuple[str, int]], first: int | None = None
+) -> list[str]:
+    agent = ["ssh", "-o", "BatchMode=yes", *(_NOTICES_LOSS if first is not None else ()), *settings.ssh]
+    forwarded = [*filter(travels, environment), *settings.variables, ADDRESS, KEY, COORDINATOR, SECRET, *RENDEZVOUS]
+    places = [("" if is_this_host(name) else name, count) for name, count in hosts]
+    return starter.words(places, agent, sorted({*forwarded}), first)
 
 
 def meeting_variables(host: str, port: str) -> dict[str, str]:

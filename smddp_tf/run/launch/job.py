@@ -8,22 +8,20 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from smddp_tf.exceptions import LaunchError
 from smddp_tf.link.channel import ADDRESS, KEY, Kind
 from smddp_tf.link.ends import End
 from smddp_tf.link.server import ControlServer, Frame
 from smddp_tf.run.launch.rank_states import RankStates
 from smddp_tf.run.launch.signals import LauncherSignals
+from smddp_tf.run.launch.starting import OUTPUTS, Starters
 from smddp_tf.run.output.console import MPIRUN, say
 from smddp_tf.run.output.output import Output
-from smddp_tf.run.rank.processes import end_with_parent
 
 _TERM_SECONDS = 10.0  # from SIGTERM to SIGKILL
 _OTHERS_SECONDS = 8.0  # for mpirun to end the other ranks of a failed one: it waits forever for an unreachable host
@@ -31,7 +29,6 @@ _LOST_TERM_SECONDS = 3.0  # from SIGTERM to SIGKILL after a rank has failed
 _NO_START_TERM_SECONDS = 0.5  # likewise, where ranks did not start in time: mpirun waits for its ssh
 _LAST_OUTPUT_SECONDS = 3.0  # without a message from any rank after mpirun has ended
 _LOST_OUTPUT_SECONDS = 0.5  # likewise, after a signal to end
-_MPIRUN = {100: 0, 101: 1}  # pipes of mpirun: kind of frame to stream
 _INPUT = 102  # kind of frame: standard input
 
 
@@ -86,7 +83,7 @@ class Job:
         payload: bytes = b"",
     ) -> None:
         self._words, self._server, self._output = list(words), server, output
-        self._environment = {**environment, ADDRESS: server.addresses, KEY: server.key}
+        self._starters = Starters({**environment, ADDRESS: server.addresses, KEY: server.key}, server)
         self._start_timeout, self._payload = start_timeout, payload
         self._task_of: dict[int, int] = {}  # by peer, of processes that run a function
         self._ranks, self._outcome, self._signals = RankStates(hosts), Outcome(), LauncherSignals()
@@ -106,29 +103,19 @@ class Job:
             LaunchError: mpirun could not be started, or not all ranks connected in time.
         """
         with self._signals.taken():
-            process = self._start()
             try:
-                self._listen(process)
+                self._start()
+                self._listen()
             finally:
-                self._end(process)
-        return self._outcome_for(process.returncode)
+                self._end()
+        return self._outcome_for(self._starters.poll() or 0)
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        launcher = os.getpid()
-        try:
-            process = subprocess.Popen(
-                self._words, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, start_new_session=True,
-                preexec_fn=lambda: end_with_parent(signal.SIGTERM, launcher),
-            )  # fmt: skip
-        except OSError as error:
-            raise LaunchError(f"{self._words[0]} cannot be started: {error.strerror}.") from None
-        assert process.stdout
-        assert process.stderr
-        self._server.listen_to(process.stdout.fileno(), 100)
-        self._server.listen_to(process.stderr.fileno(), 101)
+    def _start(self) -> None:
+        self._start_ranks()
         self._server.listen_to(self._input[0].fileno(), _INPUT)
-        return process
+
+    def _start_ranks(self) -> None:
+        self._starters.start(self._words)
 
     def _read_input(self) -> None:
         """Sends `_handle` the next chunk of standard input, or an empty one at its end.
@@ -141,7 +128,7 @@ class Job:
         with contextlib.suppress(ValueError):  # the job has ended, and has closed the pipe
             self._input[1].write(chunk) if chunk else self._input[1].close()
 
-    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+    def _listen(self) -> None:
         """Returns when mpirun has ended and all messages of the ranks have been received and printed."""
         start_until = time.monotonic() + self._start_timeout
         silent_until = None  # once mpirun has ended
@@ -152,13 +139,9 @@ class Job:
                 count += 1
             self._output.look_around()
             if silent_until is None:
-                self._stop_if_asked(process)
-                if process.poll() is None:
-                    if not self._ranks.all_started and time.monotonic() > start_until:
-                        raise self._ranks.too_late(self._start_timeout, self._words[0])
-                    if late := self._ranks.late_for_init():
-                        say(late)
-                    self._ranks.check_init()
+                self._stop_if_asked()
+                if self._starters.poll() is None:
+                    self._look_at_ranks(time.monotonic() > start_until)
                     continue
                 self._server.end_ranks()
             elif not count and (not self._server.connected or self._signals.ending or time.monotonic() > silent_until):
@@ -166,7 +149,19 @@ class Job:
             if count or silent_until is None:
                 silent_until = time.monotonic() + (_LOST_OUTPUT_SECONDS if self._signalled else _LAST_OUTPUT_SECONDS)
 
-    def _stop_if_asked(self, process: subprocess.Popen[bytes]) -> None:
+    def _look_at_ranks(self, is_late: bool) -> None:
+        """Raises NotStarted where ranks have not started in time, or others wait in `hvd.init` for them in vain."""
+        if not self._ranks.all_started and is_late:
+            raise self._ranks.too_late(self._start_timeout, self._words[0])
+        if late := self._ranks.late_for_init():
+            say(late)
+        self._ranks.check_init()
+
+    def _has_failed(self) -> bool:
+        """Whether a rank has ended in a way that ends the job."""
+        return self._ranks.ends.first_failed() is not None
+
+    def _stop_if_asked(self) -> None:
         """Forwards the launcher's signals to the ranks, and signals mpirun if the ranks, or mpirun, do not end.
 
         mpirun is not sent SIGTERM earlier, because it kills the ranks half a second after that.
@@ -182,14 +177,14 @@ class Job:
         elif now > self._kill_at:
             if self._signals.ending:
                 self._signal_ranks(signal.SIGKILL)
-            _signal_group(process, signal.SIGKILL if self._signalled else signal.SIGTERM)
+            self._starters.signal(signal.SIGKILL if self._signalled else signal.SIGTERM)
             self._signalled, self._kill_at = True, now + _LOST_TERM_SECONDS
         elif not self._sent_end and self._ranks.all_ended:
             self._sent_end = True
             if self._signals.ending:
                 self._kill_at = min(self._kill_at, now + _LOST_TERM_SECONDS)
             self._server.end_ranks()  # a supervisor may be waiting for the other ranks to end
-        elif self._ranks.ends.first_failed() and self._kill_at == float("inf"):
+        elif self._kill_at == float("inf") and self._has_failed():
             self._kill_at = now + _OTHERS_SECONDS
 
     def _forward_signals(self) -> None:
@@ -204,8 +199,8 @@ class Job:
             self._server.send(peer, Kind.SIGNAL, str(int(sign)).encode())
 
     def _handle(self, frame: Frame) -> None:
-        if frame.kind in _MPIRUN:
-            self._output.write(MPIRUN, _MPIRUN[frame.kind], frame.body)
+        if frame.kind in OUTPUTS:
+            self._output.write(MPIRUN, OUTPUTS[frame.kind], frame.body)
         elif frame.kind == _INPUT:
             for peer in (peer for peer, rank in self._ranks.of_peer.items() if rank == 0):
                 self._server.send(peer, Kind.STDIN, frame.body)
@@ -233,18 +228,15 @@ class Job:
         elif frame.kind == Kind.INIT:
             self._ranks.in_init.pop(rank, None)
         elif frame.kind == Kind.END and rank not in self._ranks.ends:
-            is_cause = self._ranks.ends.add(rank, End.decode(frame.body))
-            self._output.end_of_rank(rank, last=is_cause)
+            self._take_end(rank, End.decode(frame.body))
 
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
+    def _take_end(self, rank: int, end: End) -> None:
+        is_cause = self._ranks.ends.add(rank, end)
+        self._output.end_of_rank(rank, last=is_cause)
+
+    def _end(self) -> None:
         """Ends mpirun, closes the connections, which ends the ranks, and kills ranks of this host that still run."""
-        if process.poll() is None:
-            _signal_group(process, signal.SIGTERM)
-            try:
-                process.wait(self._seconds_to_end())
-            except subprocess.TimeoutExpired:
-                _signal_group(process, signal.SIGKILL)
-                process.wait()
+        self._starters.close(self._seconds_to_end())
         self._server.close()
         this_host = socket.gethostname()
         remaining = [process_id for host, process_id in self._ranks.started.values() if host == this_host]
@@ -255,7 +247,7 @@ class Job:
         for process_id in remaining:
             with contextlib.suppress(OSError):
                 os.kill(process_id, signal.SIGKILL)
-        for pipe in filter(None, (process.stdout, process.stderr, *self._input)):
+        for pipe in self._input:
             pipe.close()
 
     def _seconds_to_end(self) -> float:
@@ -281,11 +273,6 @@ class Job:
         elif not ranks.all_ended:  # Open MPI 5's mpirun ends with 0 when a host is lost
             outcome.code = 1
         return outcome
-
-
-def _signal_group(process: subprocess.Popen[bytes], sign: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, sign)
 
 
 def _is_supervisor(process_id: int) -> bool:

@@ -17,12 +17,13 @@ from smddp_tf.link.server import ControlServer
 from smddp_tf.run.hosts.hosts import is_this_host
 from smddp_tf.run.hosts.network import Choice, check_hosts, choose, local_interfaces, resolve
 from smddp_tf.run.launch.before_start import started
-from smddp_tf.run.launch.direct_command import direct_command, meeting_variables
+from smddp_tf.run.launch.direct_command import direct_command, line_on_host, meeting_variables
 from smddp_tf.run.launch.fabric import check_fabric
+from smddp_tf.run.launch.growing_job import GrowingJob
 from smddp_tf.run.launch.job import Job, Outcome
 from smddp_tf.run.launch.mpi import Mpi, NoMpirun, find_mpi, with_home
 from smddp_tf.run.launch.mpirun_command import MpirunCommand, build_command, names_agent
-from smddp_tf.run.launch.settings import Settings
+from smddp_tf.run.launch.settings import Growth, Settings
 from smddp_tf.run.output.console import say
 from smddp_tf.run.output.lines import starts_traceback
 from smddp_tf.run.output.output import Output
@@ -65,8 +66,14 @@ def line_of(settings: Settings, environment: Mapping[str, str]) -> tuple[MpirunC
     return build_command(settings, mpi, choice, environment, len(os.sched_getaffinity(0)), os.geteuid() == 0), choice
 
 
-def launch(settings: Settings, command: Sequence[str], payload: bytes = b"") -> Outcome:
+def launch(settings: Settings, command: Sequence[str], payload: bytes = b"", growth: Growth | None = None) -> Outcome:
     """Runs `command` on the job's ranks and waits for them; what they print appears here.
+
+    Args:
+        settings: the job.
+        command: of each rank.
+        payload: the reply to a process that requests its task.
+        growth: how many ranks there may be. Without MPI the job then goes on without those that it loses.
 
     Raises:
         LaunchError: the job cannot be started.
@@ -81,7 +88,8 @@ def launch(settings: Settings, command: Sequence[str], payload: bytes = b"") -> 
         say(line.shown(command))
     begun = time.monotonic()
     supervisor = isolated("smddp_tf.run.rank.supervisor", sys.executable, bare=True)
-    local_only = not settings.remote_hosts
+    growth = growth if line.is_direct else None
+    local_only = not settings.remote_hosts and not (growth and growth.discover)
     addresses = ["127.0.0.1"] if local_only else _addresses(choice)
     rendezvous = _rendezvous(settings.hosts_of_ranks[0], addresses[0])
     greets = {**environment, **settings.variables}.get("TF_CPP_MIN_LOG_LEVEL", "") == "0"  # TensorFlow, when imported
@@ -93,9 +101,14 @@ def launch(settings: Settings, command: Sequence[str], payload: bytes = b"") -> 
         words = [*line.words, *exported, *supervisor, *command]
         meeting = _rendezvous(settings.hosts_of_ranks[0], addresses[0])  # at a port of its own
         own = meeting_variables(*meeting.values()) if line.is_direct else {}
+        given = environment
         environment = with_home({**rendezvous, **environment, **line.environment, **own})
-        job = Job(words, environment, settings.hosts_of_ranks, server, output, settings.start_timeout, payload)
-        outcome = job.run()
+        common = (environment, settings.hosts_of_ranks, server, output, settings.start_timeout)
+        outcome = (
+            GrowingJob(lambda *place: [*line_on_host(settings, given, *place), *supervisor, *command], growth, *common)
+            if growth
+            else Job(words, *common, payload)
+        ).run()
         if outcome.failed_rank is not None:
             outcome.report = _report(outcome, output)
     if outcome.report:  # after all output of the ranks, which the end of `with` has shown

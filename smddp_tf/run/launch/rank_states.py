@@ -20,6 +20,8 @@ class RankStates:
         hosts: of each rank.
 
     Attributes:
+        hosts: of each rank; a job that grows appends to it.
+        gone: ranks without which the job goes on.
         of_peer: the ranks whose supervisors are connected, by peer of the server.
         started: host and process of each rank that has reported, by rank.
         in_init: the ranks that wait in `hvd.init`, and since when (seconds of the monotonic clock).
@@ -27,33 +29,34 @@ class RankStates:
     """
 
     def __init__(self, hosts: Sequence[str]) -> None:
-        self._hosts = list(hosts)
+        self.hosts = list(hosts)
         self.of_peer: dict[int, int] = {}
         self.started: dict[int, tuple[str, int]] = {}
         self.in_init: dict[int, float] = {}
         self.ends = Ends()
+        self.gone: set[int] = set()
         self._entered: set[int] = set()  # those that have ever called `hvd.init`
         self._said_who_is_late = False
 
     @property
     def all_started(self) -> bool:
-        return len(self.started) == len(self._hosts)
+        return len(self.started.keys() | self.gone) == len(self.hosts)
 
     @property
     def all_ended(self) -> bool:
-        return len(self.ends) == len(self._hosts)
+        return len(self.ends.keys() | self.gone) == len(self.hosts)
 
     @property
     def apart(self) -> bool:
         """Several ranks have loaded TensorFlow, and none has called `hvd.init`."""
-        ranks = range(len(self._hosts))
+        ranks = range(len(self.hosts))
         return len(ranks) > 1 and all(rank in self.ends and self.ends[rank].alone for rank in ranks)
 
     @property
     def lost_hosts(self) -> frozenset[str]:
         """Hosts none of whose ranks has reported its end, while ranks of other hosts have."""
-        heard = {self._hosts[rank] for rank in self.ends}
-        return frozenset(host for host in self._hosts if heard and host not in heard and not is_this_host(host))
+        heard = {self.hosts[rank] for rank in self.ends}
+        return frozenset(host for host in self.hosts if heard and host not in heard and not is_this_host(host))
 
     def enter_init(self, rank: int) -> None:
         """The rank has called `hvd.init`."""
@@ -67,13 +70,13 @@ class RankStates:
 
     def late_for_init(self) -> str:
         """Once, when ranks have waited for a while in their first `hvd.init`: for whom. Else ""."""
-        late = [rank for rank in range(len(self._hosts)) if rank not in self._entered and rank not in self.ends]
+        late = [rank for rank in range(len(self.hosts)) if rank not in self._entered and rank not in self.ends]
         if self._said_who_is_late or not late or not self.in_init:
             return ""
         if time.monotonic() < min(self.in_init.values()) + _WAIT_SECONDS:
             return ""
         self._said_who_is_late = True
-        return f"{len(self.in_init)} of {len(self._hosts)} ranks wait in hvd.init() for rank {shortened(late)}."
+        return f"{len(self.in_init)} of {len(self.hosts)} ranks wait in hvd.init() for rank {shortened(late)}."
 
     def never_joined(self) -> str:
         """Which ranks have ended without `hvd.init`, in which others wait; "" where that is not so."""
@@ -100,14 +103,14 @@ class RankStates:
     def too_late(self, start_timeout: float, mpirun: str) -> NotStarted:
         """The error where some have not started within `start_timeout` seconds."""
         missing, hosts = self._missing()
-        heard = {self._hosts[rank] for rank in self.started}
-        silent = tuple(dict.fromkeys(host for host in self._hosts if host not in heard))
+        heard = {self.hosts[rank] for rank in self.started}
+        silent = tuple(dict.fromkeys(host for host in self.hosts if host not in heard))
         advice = (
             f"see that {_ssh_works(hosts[0])}, that the same Python is at {sys.executable} there, and that the hosts "
             "reach each other (--network-interfaces)."
         )
         text = (
-            f"{len(missing)} of {len(self._hosts)} ranks had not started after {start_timeout:g} s "
+            f"{len(missing)} of {len(self.hosts)} ranks had not started after {start_timeout:g} s "
             f"(--start-timeout): rank {shortened(missing)} on {shortened(hosts)}. "
             + (f"Nothing at all came from {shortened(silent)}. " if silent else "")
             + (f"{mpirun} hangs, or the machine is very busy." if hosts == ["localhost"] else f"Please {advice}")
@@ -115,8 +118,8 @@ class RankStates:
         return NotStarted(text, silent)
 
     def _missing(self) -> tuple[list[int], list[str]]:
-        missing = [rank for rank in range(len(self._hosts)) if rank not in self.started]
-        return missing, list(dict.fromkeys(self._hosts[rank] for rank in missing))
+        missing = [rank for rank in range(len(self.hosts)) if rank not in self.started]
+        return missing, list(dict.fromkeys(self.hosts[rank] for rank in missing))
 
 
 def _ssh_works(host: str) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from smddp_tf.elastic.commits import commits_in
-from smddp_tf.lifecycle.restart_settings import COMMIT_DIR, JOB, MIN_RANKS
-from smddp_tf.run.hosts.hosts import NotStarted, total_slots
+from smddp_tf.exceptions import LaunchError
+from smddp_tf.lifecycle.restart_settings import COMMIT_DIR, JOB
+from smddp_tf.run.hosts.hosts import Host, NotStarted, total_slots
 from smddp_tf.run.launch.job import Outcome
-from smddp_tf.run.launch.settings import Settings
+from smddp_tf.run.launch.settings import Growth, Settings
 from smddp_tf.urls import shown
 
 # After this many starts in a row without a new commit the job is given up: the failure is not random.
@@ -29,11 +32,13 @@ class Policy:
         least: with fewer slots left it does not.
         folder: of the commits. "" makes one in the current folder, and removes it when the job has succeeded.
         limit: how often it starts again; None: as long as there are new commits.
+        growth: where hosts come from, and how many ranks there may be; None: those of the first start.
     """
 
     least: int
     folder: str = ""
     limit: int | None = None
+    growth: Growth | None = None
 
 
 def run_elastic(
@@ -51,9 +56,11 @@ def run_elastic(
         How the last start ended.
     """
     folder = policy.folder or os.path.abspath(f"smddp-commits-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
-    variables = {**settings.variables, COMMIT_DIR: folder, MIN_RANKS: str(policy.least), JOB: uuid.uuid4().hex}
+    variables = {**settings.variables, COMMIT_DIR: folder, JOB: uuid.uuid4().hex}
     settings = replace(settings, variables=variables)
-    wanted, starts, fruitless, newest = settings.ranks, 0, 0, _newest(folder)
+    growth = policy.growth
+    most = growth.most or sys.maxsize if growth and growth.discover else settings.ranks
+    starts, fruitless, newest = 0, 0, _newest(folder)
     output = settings.output_filename
     while True:
         outcome = _one_start(settings, launch, first=starts == 0)
@@ -64,8 +71,8 @@ def run_elastic(
             return outcome
         before, newest = newest, _newest(folder)
         fruitless = 0 if newest > before else fruitless + 1
-        hosts = tuple(host for host in settings.hosts if host.name not in outcome.lost_hosts)
-        ranks = min(wanted, total_slots(hosts))
+        hosts = _hosts_now(settings.hosts, policy.growth, outcome.lost_hosts)
+        ranks = min(most, total_slots(hosts))
         if reason := _why_not_again(policy, outcome, starts, fruitless, ranks):
             say(f"the job is given up: {reason}. {_advice(folder, newest)}")
             return outcome
@@ -75,6 +82,13 @@ def run_elastic(
         more_output = os.path.join(output, f"start.{starts + 1}") if output else ""
         settings = replace(settings, hosts=hosts, ranks=ranks, output_filename=more_output)
         time.sleep(_PAUSE_SECONDS)
+
+
+def _hosts_now(hosts: Sequence[Host], growth: Growth | None, lost: frozenset[str]) -> tuple[Host, ...]:
+    if growth and growth.discover:
+        with contextlib.suppress(LaunchError):
+            hosts = growth.discover(growth.seconds) or hosts
+    return tuple(host for host in hosts if host.name not in lost)
 
 
 def _one_start(settings: Settings, launch: Callable[[Settings], Outcome], first: bool) -> Outcome:

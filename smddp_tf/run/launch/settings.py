@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import tempfile
@@ -12,11 +13,31 @@ from typing import Any
 from smddp_tf import urls
 from smddp_tf.exceptions import LaunchError
 from smddp_tf.run.hosts import slurm
+from smddp_tf.run.hosts.discovery import Discover
 from smddp_tf.run.hosts.hosts import Host, hosts_of_ranks, is_this_host, parse_host_file, parse_hosts, total_slots
 
 DEFAULT_START_TIMEOUT = 300.0  # the engine's default as well
 # Ranks print into a pipe, for which Python would buffer full pages.
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How many ranks a job may have that goes on without those it loses.
+
+    Attributes:
+        least: with fewer it ends.
+        most: how many it grows to; None: as many as there are slots.
+        discover: names the hosts that there are; None: they are those of the start.
+        seconds: how long it waits for hosts when it has too few ranks.
+        cool_down: seconds until a slot in which a rank was lost is used again; else when its host has been away.
+    """
+
+    least: int
+    most: int | None = None
+    discover: Discover | None = None
+    seconds: float = 600.0
+    cool_down: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -121,7 +142,7 @@ def settings_of(options: Mapping[str, Any], hosts: tuple[Host, ...], ranks: int,
 def check_elastic(
     ranks: int | None, least: int | None, most: int | None, discovery_script: str | None, can_restart: bool = True
 ) -> None:  # fmt: skip
-    """Raises LaunchError where elastic flags ask for unsupported features: jobs that grow, or hosts that are added.
+    """Raises LaunchError where elastic flags ask a job of MPI to grow, or for a number of ranks that is none.
 
     Args:
         ranks, least, most, discovery_script: as given.
@@ -135,9 +156,9 @@ def check_elastic(
     asked = [f"{flag} {value}" for flag, value in given.items() if value]
     if asked:
         raise LaunchError(
-            f"Jobs that grow, or discover hosts, are not supported. Received: {', '.join(asked)} with -np {ranks}. "
-            "Give the largest number of ranks (-np N -H host:slots,...); smddprun --elastic --min-np M restarts the "
-            "job after a failure, with M ranks at least. Scripts written with hvd.elastic run unchanged."
+            "Jobs grow, or discover hosts, without MPI only: smddprun --no-mpi --host-discovery-script. Received: "
+            f"{', '.join(asked)} with -np {ranks}. With MPI give the largest number of ranks (-np N -H host:slots); "
+            "smddprun --elastic --min-np M restarts the job after a failure, with M ranks at least."
         )
 
 

@@ -51,23 +51,28 @@ class Output:
         self._console = Console(timestamps)
         self._greetings = greetings
         self._partial: dict[tuple[int, int], LineSplitter] = {}
-        self._tails = {rank: OutputTail() for rank in range(ranks)}
+        self._tails: dict[int, OutputTail] = {}
         self._held: dict[int, _Held] = {}
         self._raising: set[int] = set()
         self._files: dict[tuple[int, int], IO[bytes]] = {}
-        digits = len(str(ranks - 1))
-        for rank in range(ranks) if folder else ():
-            of_rank = Path(folder) / f"rank.{rank:0{digits}}"
-            try:
+        self._folder, self._digits = folder, len(str(ranks - 1))
+        for rank in range(ranks):
+            self.add(rank)
+
+    def add(self, rank: int) -> None:
+        """Makes room for one more rank. Raises LaunchError where a file of it cannot be made."""
+        self._tails[rank] = OutputTail()
+        of_rank = Path(self._folder) / f"rank.{rank:0{self._digits}}"
+        try:
+            for stream, name in enumerate(STREAMS) if self._folder else ():
                 of_rank.mkdir(parents=True, exist_ok=True)
-                for stream, name in enumerate(STREAMS):
-                    # Follows no link: the folder may be one that others can write to.
-                    self._files[rank, stream] = opened(of_rank / name, "wb", buffering=0)
-            except OSError as error:
-                raise LaunchError(
-                    f"--output-filename {folder}: expected a folder that can be made, and written to, on this host. "
-                    f"{error.filename}: {error.strerror}."
-                ) from None
+                # Follows no link: the folder may be one that others can write to.
+                self._files[rank, stream] = opened(of_rank / name, "wb", buffering=0)
+        except OSError as error:
+            raise LaunchError(
+                f"--output-filename {self._folder}: expected a folder that can be made, and written to, on this host. "
+                f"{error.filename}: {error.strerror}."
+            ) from None
 
     def __enter__(self) -> Output:
         return self

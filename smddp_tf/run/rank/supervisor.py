@@ -27,6 +27,7 @@ from smddp_tf.lifecycle.rank_variables import variables_of
 from smddp_tf.link.channel import ADDRESS, KEY, Kind
 from smddp_tf.link.client import ControlClient
 from smddp_tf.link.ends import End
+from smddp_tf.rendezvous.starters import NUMBER
 from smddp_tf.run.rank.launcher import connect_to_launcher
 from smddp_tf.run.rank.processes import end_with_parent, runs
 
@@ -82,7 +83,7 @@ def supervise(command: Sequence[str]) -> int:
 def _start(command: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
     environment = {**_DEFAULTS, **os.environ, **variables}
     is_task = runs("smddp_tf.run.rank.task", command)
-    if not is_task:  # only a function's process talks to the launcher itself
+    if not is_task and NUMBER not in environment:  # the others do not talk to the launcher themselves
         for name in (ADDRESS, KEY):
             environment.pop(name, None)
     parent = os.getpid()

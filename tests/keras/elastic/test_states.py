@@ -142,3 +142,15 @@ def test_training_goes_on_from_a_commit_on_disk(hvd, rank, size):
     finally:
         if rank == 0:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_sharded_slots_do_not_move_to_other_processes(hvd, monkeypatch):
+    """Of an optimizer whose slots are cut, in a job in which other processes have the ranks."""
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
+    sharded = hvd_keras.DistributedOptimizer(keras.optimizers.Adam(0.1), partition_state="world")
+    state = elastic.TensorFlowKerasState(model, sharded)
+    state.sync()
+    monkeypatch.setattr("smddp_tf.rendezvous.rounds.has_changed", lambda: True)
+    elastic.TensorFlowKerasState(model, keras.optimizers.Adam(0.1)).sync()
+    with pytest.raises(RuntimeError, match="other processes are the ranks now"):
+        state.sync()

@@ -99,7 +99,7 @@ def test_our_variables_are_the_ones_the_engine_reads() -> None:
         ("-np 2 --min-np 3 t", "--min-np 3"),
         ("-np 2 --min-np 0 t", "--min-np 0"),
         ("-np 2 --max-num-proc 4 t", "--max-np 4"),
-        ("-np 2 --host-discovery-script ./d.sh t", "are not supported"),
+        ("-np 2 --host-discovery-script ./d.sh t", "without MPI only: smddprun --no-mpi --host-discovery-script"),
         ("-np 0 t", "1 or more"),
         ("-np 3 -H a:1,b:1 t", "3 slots"),
         ("-H a:x t", "a:x"),

@@ -57,7 +57,7 @@ def test_config_file(dry_run: DryRun, tmp_path) -> None:
         ("- 1", "keys and values"),
         ("params: 3", "section"),
         ("a: [", "not YAML"),
-        ("elastic: {max_np: 3}\nnp: 2", "are not supported"),
+        ("elastic: {max_np: 3}\nnp: 2", "without MPI only"),
     ],
 )
 def test_config_file_that_is_wrong(capsys, tmp_path, content: str, words: str) -> None:

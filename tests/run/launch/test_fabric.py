@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from smddp_tf.run.launch.mpi import find_mpi
 from tests.support.fabrics import FABRICS, why_not
 from tests.support.mpirun import SCRIPTS, launch
 from tests.variants import FULL, in_full
@@ -44,13 +43,3 @@ def test_a_lost_rank_is_named(fabric, manner, said) -> None:
     assert not job.timed_out, job.output
     assert job.returncode != 0
     assert re.search(rf"\[rank [02]\] error: {said}", job.output), job.output
-
-
-def test_going_on_after_a_loss_needs_tcp(fabric) -> None:
-    if find_mpi().major < 5:
-        pytest.skip("only Open MPI 5 goes on after a loss")
-    line = "import smddp_tf as hvd; hvd.init()"
-    job = launch(["-c", line], 2, timeout=LIMIT_SECONDS, env=fabric, flags=("--with-ft", "ulfm"))
-    assert not job.timed_out, job.output
-    assert job.returncode != 0
-    assert "mpirun --with-ft ulfm works with Open MPI's messaging layer for TCP only" in job.output

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from smddp_tf.lifecycle.restart_settings import min_ranks_of
-from smddp_tf.run import LaunchError
 from smddp_tf.run.hosts.hosts import Host, NotStarted
 from smddp_tf.run.launch import restarts
 from smddp_tf.run.launch.job import Outcome
@@ -52,7 +50,6 @@ def test_it_starts_again_until_it_has_succeeded(tmp_path: Path) -> None:
     starts = Starts(tmp_path, (1, KILLED), (0, KILLED), (0, KILLED), (2, KILLED), (0, Outcome()))
     assert starts.run(Policy(4, str(tmp_path / "kept"))).code == 0
     assert [settings.ranks for settings in starts.seen] == [4] * 5
-    assert starts.seen[0].variables["SMDDP_MIN_NP"] == "4"
     assert starts.said[3] == f"starts again with 4 ranks, from commit 3 in {tmp_path}/kept"
     assert (tmp_path / "kept").exists()
 
@@ -102,10 +99,3 @@ def test_lost_hosts_are_left_out(tmp_path: Path, how: str) -> None:
 def test_a_job_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotStarted):
         Starts(tmp_path, (0, NotStarted("2 of 4 ranks had not started", ("b",)))).run(Policy(2))
-
-
-def test_smallest_number_of_ranks_must_be_one() -> None:
-    assert (min_ranks_of({}), min_ranks_of({"SMDDP_MIN_NP": "3"})) == (1, 3)
-    for wrong in ("0", "two", "-1"):
-        with pytest.raises(LaunchError, match="SMDDP_MIN_NP must be a number of ranks"):
-            min_ranks_of({"SMDDP_MIN_NP": wrong})

@@ -221,8 +221,6 @@ const std::vector<EnvVariable>& EnvVariables() {
       {"SMDDP_LOG_TIMESTAMP", "HOROVOD_LOG_HIDE_TIME", "0", kForUsers,
        "1: the engine's lines begin with the date and the time. 0: they do not. Horovod's variable has the opposite "
        "meaning: HOROVOD_LOG_HIDE_TIME=0 shows the time, 1 hides it."},
-      {"SMDDP_MIN_NP", "", "1", kForDevelopers,
-       "hvd.elastic.run ends the job when fewer ranks are left after a loss. smddprun --min-np sets it."},
       {"SMDDP_MONITOR", "", "", kForUsers,
        "Folder in which every rank records its steps and the use of its host, for smddprun --diagnose "
        "(docs/insight.md); the same one on all hosts. smddprun --monitor sets it. Empty: nothing is recorded."},
@@ -335,8 +333,6 @@ std::string ReadMonitorFolder() { return Find("SMDDP_MONITOR").text; }
 bool StartedByLauncher() {
   return FirstOf({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}) != nullptr;
 }
-
-bool LauncherSurvivesLosses() { return IsTrue(Get("OMPI_MCA_mpi_ft_enable")); }
 
 bool MpiMayUseFabric(bool has_fabric) {
   const char* const layer = Get("OMPI_MCA_pml");

@@ -77,8 +77,6 @@ int LauncherRank();
 // May Open MPI use another messaging layer than ob1 (TCP and shared memory), by the user's choice (mpirun --mca pml,
 // --mca mtl) or, without one, because the host `has_fabric`, a network for another?
 bool MpiMayUseFabric(bool has_fabric);
-// True when Open MPI was told to continue after the loss of a process (mpirun --with-ft ulfm).
-bool LauncherSurvivesLosses();
 // The launcher's name for this job, or "": ranks of one job have the same.
 std::string LauncherJob();
 // The network interfaces for MPI's messages that the user gave to the launcher ("eth0"), or "".

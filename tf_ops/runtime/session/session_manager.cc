@@ -59,19 +59,14 @@ Result<std::shared_ptr<SessionManager>> SessionManager::Start(const StartOptions
 Result<std::unique_ptr<Communicator>> SessionManager::OpenCommunicator(const StartOptions& options,
                                                                        const Deadline& deadline) const {
   if (!options.world.addresses.empty()) return TcpCommunicator::Open(options.world);
-  return mpi_.Open(options.communicator, options.ranks, env_.heartbeat_timeout_s, deadline);
+  return mpi_.Open(options.communicator, options.ranks, deadline);
 }
 
-// The start-up with the other ranks. Where MPI survives losses, it is repeated without ranks that were lost
-// meanwhile.
+// The start-up with the other ranks.
 Result<std::unique_ptr<FabricParts>> SessionManager::Meet(const StartOptions& options, const Deadline& deadline) {
-  while (true) {
-    SMDDP_ASSIGN_OR_RETURN(communicator_, OpenCommunicator(options, deadline));
-    auto parts = Bootstrap(communicator_->rank(), env_, ExchangeOver(*communicator_, deadline),
-                           communicator_->NewTransport(), deadline, /*known_rail=*/nullptr, options.versions, tensors_);
-    SMDDP_ASSIGN_OR_RETURN(const bool complete, communicator_->Conclude(parts.status(), deadline));
-    if (complete) return parts;
-  }
+  SMDDP_ASSIGN_OR_RETURN(communicator_, OpenCommunicator(options, deadline));
+  return Bootstrap(communicator_->rank(), env_, ExchangeOver(*communicator_, deadline), communicator_->NewTransport(),
+                   deadline, /*known_rail=*/nullptr, options.versions, tensors_);
 }
 
 Status SessionManager::Open(const StartOptions& options, bool with_mpi) {

@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
 #include <thread>
 #include <utility>
 
 #include "transport/mpi/mpi_life.h"
 #include "transport/mpi/mpi_status.h"
 #include "transport/mpi/mpi_transport.h"
-#include "transport/mpi/survival.h"
 #include "transport/mpi/waiting.h"
 
 namespace smddp {
@@ -86,12 +84,6 @@ Result<MPI_Comm> Duplicate(MPI_Comm parent, const Deadline& deadline) {
   return *copy;
 }
 
-// The same, of the surviving members.
-Result<MPI_Comm> DuplicateOfSurvivors(MPI_Comm parent, const Deadline& deadline) {
-  const StartWatchdog watchdog(deadline, "init()");
-  return Survivors(parent);
-}
-
 // The communicators between which tags choose.
 Result<std::vector<MPI_Comm>> ForTags(MPI_Comm first, int count, const Deadline& deadline) {
   std::vector<MPI_Comm> all = {first};
@@ -102,33 +94,19 @@ Result<std::vector<MPI_Comm>> ForTags(MPI_Comm first, int count, const Deadline&
   return all;
 }
 
-// The communicator of init(comm=[...]). Where MPI survives losses it is kept: no new one can be made from a list with
-// dead ranks.
-Result<MPI_Comm> Listed(MPI_Comm parent, const std::vector<int>& ranks, const Deadline& deadline) {
-  static std::map<std::vector<int>, MPI_Comm> kept;
-  if (!SurvivesLosses()) return Select(parent, ranks, deadline);
-  const auto at = kept.find(ranks);
-  if (at != kept.end()) return at->second;
-  SMDDP_ASSIGN_OR_RETURN(const MPI_Comm chosen, Select(parent, ranks, deadline));
-  SMDDP_MPI(MPI_Comm_set_errhandler(chosen, MPI_ERRORS_RETURN));
-  kept[ranks] = chosen;
-  return chosen;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> MpiCommunicator::Open(const void* communicator, const std::vector<int>& ranks,
-                                                            double silence_s, const Deadline& deadline) {
-  SMDDP_RETURN_IF_ERROR(InitializeMpi(silence_s, deadline));
+                                                            const Deadline& deadline) {
+  SMDDP_RETURN_IF_ERROR(InitializeMpi(deadline));
   const MPI_Comm parent = communicator != nullptr ? *static_cast<const MPI_Comm*>(communicator) : MPI_COMM_WORLD;
   MPI_Comm chosen = parent;
   if (!ranks.empty()) {
-    SMDDP_ASSIGN_OR_RETURN(chosen, Listed(parent, ranks, deadline));
+    SMDDP_ASSIGN_OR_RETURN(chosen, Select(parent, ranks, deadline));
   }
   std::unique_ptr<MpiCommunicator> opened(new MpiCommunicator());
-  SMDDP_ASSIGN_OR_RETURN(opened->handle_->comm,
-                         SurvivesLosses() ? DuplicateOfSurvivors(chosen, deadline) : Duplicate(chosen, deadline));
-  if (chosen != parent && !SurvivesLosses()) MPI_Comm_free(&chosen);
+  SMDDP_ASSIGN_OR_RETURN(opened->handle_->comm, Duplicate(chosen, deadline));
+  if (chosen != parent) MPI_Comm_free(&chosen);
   SMDDP_RETURN_IF_ERROR(opened->Prepare(deadline));
   ReturnToMpi();
   return std::unique_ptr<Communicator>(std::move(opened));
@@ -142,19 +120,6 @@ Status MpiCommunicator::Prepare(const Deadline& deadline) {
   SMDDP_ASSIGN_OR_RETURN(handle_->tags, TagsOfMpi());
   SMDDP_ASSIGN_OR_RETURN(handle_->for_tags, ForTags(comm, handle_->tags.communicators(), deadline));
   return Status::Ok();
-}
-
-Result<bool> MpiCommunicator::Conclude(const Status& mine, const Deadline& deadline) {
-  constexpr int kOk = 1, kNoLoss = 2;
-  if (!SurvivesLosses()) return mine.ok() ? Result<bool>(true) : mine;
-  const StartWatchdog watchdog(deadline, "the end of the start-up exchange");
-  const MPI_Comm comm = handle_->comm;
-  const bool saw_loss = !TakeLosses(comm).empty();
-  if (saw_loss) Revoke(comm);  // those still waiting in the exchange
-  bool lost = false;
-  SMDDP_ASSIGN_OR_RETURN(const int all, Agree(comm, (mine.ok() ? kOk : 0) | (saw_loss ? 0 : kNoLoss), &lost));
-  if (lost || (all & kNoLoss) == 0) return false;
-  return mine.ok() ? Result<bool>(true) : mine;
 }
 
 Result<std::unique_ptr<Communicator>> MpiCommunicator::Subset(const std::vector<int>& ranks, int, const char* what,

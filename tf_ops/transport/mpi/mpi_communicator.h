@@ -15,7 +15,7 @@ namespace smddp {
 class MpiCommunicator : public Communicator {
  public:
   static Result<std::unique_ptr<Communicator>> Open(const void* communicator, const std::vector<int>& ranks,
-                                                    double silence_s, const Deadline& deadline);
+                                                    const Deadline& deadline);
   // The MPI_Comm is not freed before MPI_Finalize (when the process exits), unless Free was called: MPI reuses the
   // number of a freed one, and a late message of this session could be received by the next.
   ~MpiCommunicator() override;
@@ -24,7 +24,6 @@ class MpiCommunicator : public Communicator {
   int size() const override { return size_; }
   Result<std::vector<std::string>> Exchange(const std::string& mine, const Deadline& deadline) override;
   std::unique_ptr<Transport> NewTransport() override;
-  Result<bool> Conclude(const Status& mine, const Deadline& deadline) override;
   Result<std::unique_ptr<Communicator>> Subset(const std::vector<int>& ranks, int number, const char* what,
                                                const Deadline& deadline) const override;
   Result<std::vector<int>> RanksOf(const void* communicator) const override;

@@ -10,9 +10,9 @@
 #include "core/env/env.h"
 #include "core/process/forked.h"
 #include "core/process/log.h"
+#include "transport/mpi/losses.h"
 #include "transport/mpi/mpi_communicator.h"
 #include "transport/mpi/mpi_status.h"
-#include "transport/mpi/survival.h"
 #include "transport/mpi/waiting.h"
 #include "transport/mpi_library.h"
 
@@ -29,15 +29,13 @@ bool IsInitialized() {
   return initialized != 0;
 }
 
-// Finalises MPI when the process ends, if this library initialised it and it is not finalised yet. Not where MPI
-// survives losses: MPI_Finalize (Open MPI 5.0.11) then often waits for ever for dead ranks or for its own detector.
-// Without MPI_Finalize mpirun uses the exit codes, and other ranks treat this one as dead.
+// Finalises MPI when the process ends, if this library initialised it and it is not finalised yet.
 void FinalizeAtExit(int exit_code, void*) {
   if (IsFork()) return;
-  if (g_abandoned || SurvivesLosses()) {
+  if (g_abandoned) {
     std::fflush(nullptr);
     if (g_end_last) usleep(kEndLastMicroseconds);
-    _exit(exit_code == 0 && g_abandoned ? EXIT_FAILURE : exit_code);
+    _exit(exit_code == 0 ? EXIT_FAILURE : exit_code);
   }
   int finalized = 0;
   MPI_Finalized(&finalized);
@@ -54,30 +52,18 @@ Status CheckThreadLevel() {
                 "hvd.init() first, or leave mpi4py's default thread level.");
 }
 
-// Under --with-ft ulfm Open MPI 5.0.11 crashes over libfabric and UCX, or leaves each rank alone.
-Status CheckLayer() {
-  if (!SurvivesLosses() || !MpiMayUseFabric(/*has_fabric=*/false)) return Status::Ok();
-  return Status(Reason::kBadState,
-                "mpirun --with-ft ulfm works with Open MPI's messaging layer for TCP only, but --mca pml, --mca mtl or "
-                "their variables choose another. Choose --mca pml ob1, or leave --with-ft ulfm out.");
-}
-
 }  // namespace
 
-Status InitializeMpi(double silence_s, const Deadline& deadline) {
+Status InitializeMpi(const Deadline& deadline) {
   if (IsInitialized()) return CheckThreadLevel();
   const StartWatchdog watchdog(deadline, "MPI_Init");
   // Open MPI's protocol for large messages over TCP uses links in one direction at a time (docs/decisions/0003);
   // plain sends do not.
   SetDefault("OMPI_MCA_btl_tcp_flags", "1");
   AskMpiToReportLosses();
-  SMDDP_RETURN_IF_ERROR(CheckLayer());
-  if (SurvivesLosses() && silence_s > 0) AskMpiToDetectLosses(silence_s);
   int provided = 0;
   SMDDP_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
   g_ends_at_exit = on_exit(FinalizeAtExit, nullptr) == 0;
-  if (SurvivesLosses()) SMDDP_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
-  if (SurvivesLosses() && silence_s > 0 && provided == MPI_THREAD_MULTIPLE) ShowMpiLife(silence_s);
   if (provided < MPI_THREAD_SERIALIZED) {
     return Status(Reason::kBadState,
                   "This MPI library offers no thread support (MPI_THREAD_SERIALIZED at least). Use Open MPI >= 4.1 or "
@@ -106,9 +92,9 @@ void ReturnToMpi() { g_abandoned = false; }
 namespace {
 
 class Mpi : public MpiLibrary {
-  Result<std::unique_ptr<Communicator>> Open(const void* communicator, const std::vector<int>& ranks, double silence_s,
+  Result<std::unique_ptr<Communicator>> Open(const void* communicator, const std::vector<int>& ranks,
                                              const Deadline& deadline) override {
-    return MpiCommunicator::Open(communicator, ranks, silence_s, deadline);
+    return MpiCommunicator::Open(communicator, ranks, deadline);
   }
   void Abandon() override { AbandonMpi(); }
   bool is_abandoned() const override { return g_abandoned; }
@@ -120,7 +106,6 @@ class Mpi : public MpiLibrary {
     if (IsInitialized()) MPI_Query_thread(&level);
     return level == MPI_THREAD_MULTIPLE;
   }
-  bool survives_losses() const override { return SurvivesLosses(); }
   const char* version_text() const override {
     static char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
     int length = 0;

@@ -6,9 +6,8 @@
 
 namespace smddp {
 
-// Makes sure that MPI is initialised with full thread support; initialises it if needed. `silence_s`: after this time
-// without a sign of life a rank counts as dead, where MPI survives losses (survival.h); 0: never.
-Status InitializeMpi(double silence_s, const Deadline& deadline);
+// Makes sure that MPI is initialised with full thread support; initialises it if needed.
+Status InitializeMpi(const Deadline& deadline);
 
 // As MpiLibrary::Abandon.
 void AbandonMpi();

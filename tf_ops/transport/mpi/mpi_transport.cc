@@ -1,8 +1,8 @@
 #include "transport/mpi/mpi_transport.h"
 
 #include "core/clock.h"
+#include "transport/mpi/losses.h"
 #include "transport/mpi/mpi_status.h"
-#include "transport/mpi/survival.h"
 
 namespace smddp {
 namespace {
@@ -13,7 +13,7 @@ constexpr double kCancelSeconds = 1.0;
 
 #define SMDDP_CHECKED(call) SMDDP_RETURN_IF_ERROR(Check((call), #call))
 
-// Where MPI survives losses, the first error of each loss names the dead ranks, and calls that concern other ranks
+// Where MPI reports losses, the first error of each loss names the dead ranks, and calls that concern other ranks
 // work again.
 Status MpiTransport::Check(int code, const char* call) {
   if (code == MPI_SUCCESS || !MeansLoss(code)) return MpiStatus(code, call);

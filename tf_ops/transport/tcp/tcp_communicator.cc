@@ -14,6 +14,8 @@ namespace {
 constexpr useconds_t kPauseMicroseconds = 100;
 // The others wait longer than rank 0, which tells them who is missing.
 constexpr double kAnswerSeconds = 3.0;
+// Then a rank that is missing may have died before it connected: a connection to it says so.
+constexpr double kQuietSeconds = 1.0;
 
 // What rank 0 answers: everybody's texts, or why there are none.
 struct Answer {
@@ -65,13 +67,17 @@ std::string TcpCommunicator::Missing(const std::vector<bool>& came) const {
 
 Result<Message> TcpCommunicator::Receive(const std::vector<bool>& came, const Deadline& deadline) {
   Message message;
+  const Deadline quiet = Deadline::After(kQuietSeconds);
   while (!start_->Poll(&message)) {
     SMDDP_RETURN_IF_ERROR(start_->Progress().status());
     if (start_->Poll(&message)) break;
     for (size_t rank = 0; rank < came.size(); ++rank) {
-      if (came[rank] || !start_->has_left(static_cast<int>(rank))) continue;
-      return Status(Reason::kPeerLeft, "Rank ", world_ranks_[rank], " gave up in ", what_,
-                    ". Its own output says why.");
+      if (came[rank]) continue;
+      if (start_->has_left(static_cast<int>(rank))) {
+        return Status(Reason::kPeerLeft, "Rank ", world_ranks_[rank], " gave up in ", what_,
+                      ". Its own output says why.");
+      }
+      if (quiet.passed()) SMDDP_RETURN_IF_ERROR(start_->Connect(static_cast<int>(rank)));
     }
     if (deadline.passed()) return Status(Reason::kTimedOut, "");
     usleep(kPauseMicroseconds);

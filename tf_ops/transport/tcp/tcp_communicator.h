@@ -29,7 +29,7 @@ class TcpCommunicator : public Communicator {
   std::unique_ptr<TcpTransport> MakeTransport(bool for_engine) const;
   Result<std::vector<std::string>> Collect(const std::string& mine, const Deadline& deadline);
   std::string Missing(const std::vector<bool>& came) const;
-  // The next message. An error when a rank that is not among those that `came` has left.
+  // The next message. An error when a rank that is not among those that `came` has left, or has died.
   Result<Message> Receive(const std::vector<bool>& came, const Deadline& deadline);
   Status Flush(const Deadline& deadline);
 

@@ -43,6 +43,8 @@ class TcpTransport : public Transport {
   int64_t bytes_sent() const override { return bytes_sent_; }
   std::vector<int> lost() const override { return {lost_.begin(), lost_.end()}; }
   bool Abort() override;
+  // Opens a connection to that peer, if there is none: where it has died, `Progress` reports the loss.
+  Status Connect(int peer) { return LinkTo(peer).status(); }
   // Has that peer ended its connections in order, or was it forgotten?
   bool has_left(int peer) const { return forgotten_.count(peer) != 0; }
 

@@ -1,0 +1,88 @@
+"""The hosts that a script, or a function, names while a job runs."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from smddp_tf.exceptions import LaunchError
+from smddp_tf.run.hosts.hosts import Host, parse_hosts, total_slots
+
+Discover = Callable[[float], Sequence[Host]]
+_PAUSE_SECONDS = 1.0
+_LOOK_SECONDS = 60.0
+
+
+def of_script(script: str, default_slots: int) -> Discover:
+    """A function that runs the shell command `script`, for as many seconds as it is given at most.
+
+    It raises LaunchError where the script fails, or does not end.
+    """
+
+    def discover(seconds: float) -> list[Host]:
+        lines = _output(script, seconds).split()
+        return parse_hosts(",".join(lines), default_slots) if lines else []
+
+    return discover
+
+
+def discovered_hosts(script: str, discover: Discover, wanted: int, seconds: float) -> list[Host]:
+    """Asks until the hosts have `wanted` slots, for `seconds` at most.
+
+    Raises:
+        LaunchError: the script failed or did not end, or its hosts have too few slots.
+    """
+    give_up_at = time.monotonic() + seconds
+    while True:
+        hosts = list(discover(max(give_up_at - time.monotonic(), 1.0)))
+        if hosts and total_slots(hosts) >= wanted:
+            return hosts
+        if time.monotonic() + _PAUSE_SECONDS > give_up_at:
+            raise LaunchError(
+                f"Expected {wanted} slots from --host-discovery-script {script} within {seconds:g} s "
+                f"(--elastic-timeout). Received: {', '.join(map(str, hosts)) or 'no host'}."
+            )
+        time.sleep(_PAUSE_SECONDS)
+
+
+class HostWatch:
+    """Asks every second, in a thread of its own, which ends with `stop`.
+
+    Attributes:
+        hosts: the last answer; None before the first one.
+        problem: why there was none the last time; "" where there was one.
+    """
+
+    def __init__(self, discover: Discover) -> None:
+        self.hosts: Sequence[Host] | None = None
+        self.problem = ""
+        self._discover, self._stopped = discover, threading.Event()
+        self._thread = threading.Thread(target=self._run, name="smddprun hosts", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Does not wait for an answer that is under way."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(_PAUSE_SECONDS):
+            try:
+                self.hosts, self.problem = self._discover(_LOOK_SECONDS), ""
+            except LaunchError as error:
+                self.problem = str(error)
+
+
+def _output(script: str, seconds: float) -> str:
+    try:
+        done = subprocess.run(script, shell=True, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        raise LaunchError(f"--host-discovery-script {script} did not end within {seconds:g} s.") from None
+    if done.returncode:
+        raise LaunchError(
+            f"--host-discovery-script {script} ended with exit code {done.returncode}: {done.stderr.strip()}"
+        )
+    return done.stdout
