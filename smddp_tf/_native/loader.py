@@ -275,11 +275,9 @@ def _preload_mpi(recorded: str) -> None:
         raise ImportError(
             no_mpi_message("libmpi.so.40 (Open MPI) or libmpi.so.12 (MPICH, Intel MPI)", ["found neither"])
         )
-    try:
+    with contextlib.suppress(OSError):
         ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_GLOBAL | os.RTLD_NOW)
         return
-    except OSError:
-        pass
     reasons = []
     for candidate in mpi_candidates(recorded, sys.prefix, prebuilt.wheel_folders(name)):
         try:

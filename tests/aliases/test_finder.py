@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ import pytest
 from smddp_tf import aliases
 from smddp_tf.aliases import table
 from smddp_tf.collectives.reduce_op import Average, Sum
-from smddp_tf.compat.horovod import common_util, runner_util
+from smddp_tf.compat.horovod import common_util, runner_env
 from smddp_tf.lifecycle import rank_variables
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -149,6 +148,7 @@ def test_what_is_not_here_says_so(installed) -> None:
     for name, message in (
         ("horovod.torch", "has no horovod.torch: smddp_tf trains with TensorFlow"),
         ("horovod.spark.keras", "has no horovod.spark"),
+        ("horovod.runner.util.threads", "has no horovod.runner.util: start threads with Python.s threading"),
         ("smdistributed.modelparallel.tensorflow", "has no smdistributed.modelparallel"),
         ("horovod.nothing", "No module named"),
     ):
@@ -213,29 +213,14 @@ def test_helpers() -> None:
     assert "SMDDP_TEST_A" not in os.environ
 
 
-def test_helpers_of_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    results = runner_util.execute_function_multithreaded(lambda a, b: a - b, [(9, 2), [5, 1]])
-    assert results == {0: 7, 1: 4}
-    seen: list[int] = []
-    event, stop = threading.Event(), threading.Event()
-    waiting = runner_util.on_event(event, seen.append, (3,), stop=stop, check_stop_interval_s=0.01)
-    runner_util.in_thread(seen.append, (2,), name="adds").join()
-    event.set()
-    waiting.join(10)
-    assert seen == [2, 3]
-    stop.set()
-    runner_util.on_event(threading.Event(), seen.append, (4,), stop=stop, check_stop_interval_s=0.01).join(10)
-    runner_util.in_thread(seen.pop, (9,), silent=True).join()
-    assert seen == [2, 3]
-    with pytest.raises(ValueError, match="tuple or a list"):
-        runner_util.in_thread(print, "words")
+def test_the_rank_of_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PMIX_RANK", "PMI_RANK", "PMI_SIZE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "2")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "5")
-    assert runner_util.get_env_rank_and_size() == (2, 5)
+    assert runner_env.get_env_rank_and_size() == (2, 5)
     monkeypatch.delenv("OMPI_COMM_WORLD_RANK")
-    assert runner_util.get_env_rank_and_size() == (0, 1)
+    assert runner_env.get_env_rank_and_size() == (0, 1)
 
 
 @pytest.mark.parametrize(("version", "target", "expected"), VERSIONS)

@@ -96,16 +96,21 @@ TEST_CASE("damaged bytes never do more than make a message unreadable") {
 }
 
 TEST_CASE("a length beyond the end allocates nothing") {
-  WireWriter writer;
-  writer.Put<uint32_t>(0xffffffff);
+  FieldWriter writer;
+  writer(uint32_t{0xffffffff});
   const std::string bytes = writer.Take();
-  WireReader list(bytes);
-  CHECK(list.GetList<int64_t>().capacity() == 0);
-  CHECK_FALSE(list.ok());
-  WireReader text(bytes);
-  CHECK(text.GetText().empty());
+  FieldReader list(bytes);
+  std::vector<int64_t> values;
+  list(values);
+  CHECK(values.capacity() == 0);
+  CHECK_FALSE(list.at_end());
+  FieldReader text(bytes);
+  std::string words = "before";
+  int32_t number = 1;
+  text(words, number);
+  CHECK(words.empty());
   CHECK_FALSE(text.at_end());
-  CHECK(text.Get<int32_t>() == 0);  // and all that follows is zero
+  CHECK(number == 0);  // and all that follows is zero
 }
 
 struct Ended {
@@ -115,9 +120,8 @@ struct Ended {
 };
 
 TEST_CASE("an unknown reason of another rank is an internal error") {
-  WireWriter writer;
-  writer.Put<uint8_t>(200);
-  writer.PutText("of a later version");
+  FieldWriter writer;
+  writer(uint8_t{200}, std::string("of a later version"));
   Ended ended;
   REQUIRE(Decode(writer.Take(), &ended));
   CHECK(ended.status.ToString() == "internal: of a later version");

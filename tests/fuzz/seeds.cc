@@ -104,30 +104,21 @@ std::vector<std::string> Answers() {
   all.push_back(Encode(smddp::StepGivenUp{kPlan, 1, true}));
   all.push_back(Encode(smddp::RequestGivenUp{"a"}));
   for (uint8_t kind = 0; kind <= 4; ++kind) {  // runtime/plans/plan_retirement.cc
-    smddp::WireWriter writer;
-    writer.Put(smddp::ControlType::kPlanRetirement);
-    writer.Put(kind);
-    writer.Put<int32_t>(1);
-    writer.Put<int64_t>(1);
+    smddp::FieldWriter writer;
+    writer(smddp::ControlType::kPlanRetirement, kind, int32_t{1}, int64_t{1});
     all.push_back(writer.Take());
   }
   all.push_back(Encode(smddp::Goodbye{false, true}));
   all.push_back(Encode(smddp::Abort{smddp::Status(smddp::Reason::kInternal, "why")}));
   for (uint8_t kind = 1; kind <= 3; ++kind) {  // runtime/timeline/timeline_group.cc
-    smddp::WireWriter writer;
-    writer.Put(smddp::ControlType::kTimeline);
-    writer.Put(kind);
-    writer.Put<int64_t>(5);
-    writer.Put<int64_t>(7);
-    writer.Put<uint8_t>(1);
-    writer.PutText(kind == 1 ? "/nonexistent/folder/timeline" : "");
+    smddp::FieldWriter writer;
+    writer(smddp::ControlType::kTimeline, kind, int64_t{5}, int64_t{7}, uint8_t{1});
+    writer(std::string(kind == 1 ? "/nonexistent/folder/timeline" : ""));
     all.push_back(writer.Take());
   }
   for (uint8_t kind = 0; kind < 3; ++kind) {  // runtime/health/exception_notice.cc
-    smddp::WireWriter writer;
-    writer.Put(smddp::ControlType::kExceptionNotice);
-    writer.Put(kind);
-    writer.PutText(kind == 0 ? "nobody caught it" : "");
+    smddp::FieldWriter writer;
+    writer(smddp::ControlType::kExceptionNotice, kind, std::string(kind == 0 ? "nobody caught it" : ""));
     all.push_back(writer.Take());
   }
   smddp::RankStatus where;
@@ -202,21 +193,16 @@ std::vector<std::pair<std::string, std::string>> Hostile() {
   all.emplace_back("last-of-nobody", Encode(smddp::JoinOver{1000000, {}}));
   for (const auto type : {smddp::ControlType::kExceptionNotice, smddp::ControlType::kStall}) {
     for (const uint8_t kind : {0, 1, 2, 3}) {  // runtime/health/exception_notice.cc, stall_report.cc
-      smddp::WireWriter writer;
-      writer.Put(type);
-      writer.Put(kind);
-      if (kind > 0) writer.PutText("words");
+      smddp::FieldWriter writer;
+      writer(type, kind);
+      if (kind > 0) writer(std::string("words"));
       all.emplace_back("words-" + std::to_string(static_cast<int>(type)) + "-" + std::to_string(kind), writer.Take());
     }
   }
   for (const uint8_t kind : {1, 2, 3}) {  // runtime/timeline/timeline_group.cc
-    smddp::WireWriter writer;
-    writer.Put(smddp::ControlType::kTimeline);
-    writer.Put(kind);
-    writer.Put<int64_t>(INT64_MIN);
-    writer.Put<int64_t>(INT64_MAX);
-    writer.Put<uint8_t>(1);
-    writer.PutText("/nonexistent/folder/timeline");
+    smddp::FieldWriter writer;
+    writer(smddp::ControlType::kTimeline, kind, int64_t{INT64_MIN}, int64_t{INT64_MAX}, uint8_t{1});
+    writer(std::string("/nonexistent/folder/timeline"));
     all.emplace_back("time-" + std::to_string(kind), writer.Take());
   }
   return all;
@@ -240,8 +226,8 @@ std::string DeviceInfos(const std::vector<const char*>& uuids, int group_version
 
 // As input.h takes it.
 std::string Text(const std::string& bytes) {
-  smddp::WireWriter writer;
-  writer.Put(static_cast<uint16_t>(bytes.size()));
+  smddp::FieldWriter writer;
+  writer(static_cast<uint16_t>(bytes.size()));
   return writer.Take() + bytes;
 }
 
@@ -252,9 +238,8 @@ void Write(const std::string& folder, const std::string& name, const std::string
 // As fuzz_tcp.cc takes them: the length of its receives, frames.
 void WriteConnections(const std::string& folder) {
   const auto frame = [](uint32_t tag, size_t length, const std::string& body) {
-    smddp::WireWriter writer;
-    writer.Put(tag);
-    writer.Put(static_cast<uint32_t>(length));
+    smddp::FieldWriter writer;
+    writer(tag, static_cast<uint32_t>(length));
     return writer.Take() + body;
   };
   constexpr char kLength = 9;  // and by its remainders: after a handshake, to receives of operation 0
@@ -320,9 +305,8 @@ int main(int, char** arguments) {
     for (int kind = 0; kind < 4; ++kind) {
       std::string input = std::string(1, static_cast<char>(8 + kind)) + '\0' + Text(Encode(verdict));
       for (const uint32_t stage : {0u, 1u, 3u}) {
-        smddp::WireWriter tag;
-        tag.Put<uint8_t>(1);
-        tag.Put(smddp::PackTag({1, static_cast<uint8_t>(stage), 0}));
+        smddp::FieldWriter tag;
+        tag(uint8_t{1}, smddp::PackTag({1, static_cast<uint8_t>(stage), 0}));
         input += tag.Take() + Text(data);
       }
       Write(corpus + "/engine", "hostile-data-" + name + "-" + std::to_string(kind), input);

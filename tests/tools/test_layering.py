@@ -90,7 +90,7 @@ def test_includes_follow_the_drawing(folder):
         ("collectives/task.h", '"transport/shm/node_channel.h"', False),
         ("collectives/fabric.h", '"transport/shm/node_channel.h"', True),
         ("collectives/hierarchical.cc", '"collectives/rail/direct_exchange.h"', False),
-        ("collectives/patterns/ring.h", '"transport/transport.h"', False),
+        ("collectives/patterns/doubling.h", '"transport/transport.h"', False),
         ("fusion/plan.h", '"collectives/task.h"', False),
         ("ops/kernel.cc", '"tensorflow/core/framework/op.h"', True),
         ("ops/kernel.cc", '"runtime/api/session.h"', True),

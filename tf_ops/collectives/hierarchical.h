@@ -22,4 +22,13 @@ TaskPtr InChunks(const Fabric& fabric, int64_t elements, DType wire,
 // Every rank makes the same call (views may be cut into pieces differently). `fabric` and the view outlive the task.
 TaskPtr HierarchicalAllreduce(const Fabric& fabric, const AllreduceAlgorithm& rail, const FusedCall& call);
 
+// hierarchical_allgather.cc: every rank's bytes to all ranks.
+// `blocks[r]` is where rank r's bytes lie on this rank, in any number of pieces; my own are filled in already. Of
+// equal lengths in total on all ranks; they may be 0. `fabric` outlives the task.
+TaskPtr HierarchicalAllgather(const Fabric& fabric, uint32_t operation,
+                              const std::vector<std::vector<BufferView>>& blocks);
+
+// Of `bytes` bytes: is a tree of all ranks faster than the chain of nodes? The same answer on all ranks.
+bool TreeIsFaster(const Fabric& fabric, int64_t bytes);
+
 }  // namespace smddp

@@ -1,5 +1,13 @@
-#include "collectives/hierarchical_allgather.h"
-
+// Every rank's bytes to all ranks, each byte once over a node's link. The bytes of a node's ranks, one after another,
+// are its node block. Chunk by chunk, for all node blocks at once:
+//
+//   1. every rank publishes its own bytes to its node, where the others copy them into their results
+//   2. each rail passes its share of every node block round a ring of the nodes
+//   3. the rail's member publishes what arrives to its node
+//
+// A broadcast is the case where one rank has everything: its chunks pass the nodes as a chain. Lengths are known, so
+// nothing but the bytes is sent. What a rank waits for from another node is received into the result or private
+// memory, never into a slot, so docs/decisions/0002 holds.
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -7,6 +15,7 @@
 #include <string>
 #include <utility>
 
+#include "collectives/hierarchical.h"
 #include "collectives/transfers.h"
 #include "core/slice.h"
 

@@ -41,92 +41,31 @@
 
 namespace smddp {
 
-class WireWriter {
- public:
-  template <class T>
-  void Put(T value) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
-  }
-  void PutText(std::string_view text) {
-    Put<uint32_t>(static_cast<uint32_t>(text.size()));
-    bytes_.append(text);
-  }
-  std::string Take() { return std::move(bytes_); }
-
- private:
-  std::string bytes_;
-};
-
-// After a failed read `ok()` is false and all further reads return zero values.
-class WireReader {
- public:
-  explicit WireReader(std::string_view bytes) : rest_(bytes) {}
-
-  template <class T>
-  T Get() {
-    static_assert(std::is_trivially_copyable_v<T>);
-    // Not every bit pattern is a valid bool or pointer; read a number and check it.
-    static_assert(!std::is_same_v<T, bool> && !std::is_pointer_v<T>);
-    T value{};
-    if (!Has(sizeof(T))) return value;
-    std::memcpy(&value, rest_.data(), sizeof(T));
-    rest_.remove_prefix(sizeof(T));
-    return value;
-  }
-  bool GetBool() { return Get<uint8_t>() != 0; }
-  std::string GetText() {
-    const uint32_t length = Get<uint32_t>();
-    if (!Has(length)) return {};
-    std::string text(rest_.substr(0, length));
-    rest_.remove_prefix(length);
-    return text;
-  }
-  template <class T>
-  std::vector<T> GetList() {
-    const uint32_t count = Get<uint32_t>();
-    std::vector<T> values;
-    if (!Has(uint64_t{count} * sizeof(T))) return values;
-    values.reserve(count);
-    for (uint32_t i = 0; i < count; ++i) values.push_back(Get<T>());
-    return values;
-  }
-  bool ok() const { return ok_; }
-  bool at_end() const { return ok_ && rest_.empty(); }
-
- private:
-  bool Has(uint64_t bytes) {
-    if (bytes > rest_.size()) ok_ = false;
-    return ok_;
-  }
-  std::string_view rest_;
-  bool ok_ = true;
-};
-
 class FieldWriter {
  public:
   template <class... T>
   void operator()(const T&... fields) {
     (Put(fields), ...);
   }
-  std::string Take() { return writer_.Take(); }
+  std::string Take() { return std::move(bytes_); }
 
  private:
   template <class T>
   void Put(const T& value) {
     if constexpr (std::is_same_v<T, bool>) {
-      writer_.Put(static_cast<uint8_t>(value));
+      Put(static_cast<uint8_t>(value));
     } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
-      writer_.Put(value);
+      bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
     } else {
       T::Visit(value, *this);
     }
   }
-  void Put(const std::string& text) { writer_.PutText(text); }
-  // One byte; the number of "none" is not that of any dtype.
-  void Put(const std::optional<DType>& dtype) {
-    writer_.Put(dtype ? static_cast<uint8_t>(*dtype) : uint8_t{kDTypeCount});
+  void Put(const std::string& text) {
+    Put(static_cast<uint32_t>(text.size()));
+    bytes_.append(text);
   }
+  // One byte; the number of "none" is not that of any dtype.
+  void Put(const std::optional<DType>& dtype) { Put(dtype ? static_cast<uint8_t>(*dtype) : uint8_t{kDTypeCount}); }
   void Put(const Status& status) { (*this)(status.reason(), status.message()); }
   template <class A, class B>
   void Put(const std::pair<A, B>& both) {
@@ -134,47 +73,67 @@ class FieldWriter {
   }
   template <class T>
   void Put(const std::vector<T>& values) {
-    writer_.Put(static_cast<uint32_t>(values.size()));
+    Put(static_cast<uint32_t>(values.size()));
     for (const T& value : values) Put(value);
   }
   template <class Key, class Value>
   void Put(const std::map<Key, Value>& values) {
-    writer_.Put(static_cast<uint32_t>(values.size()));
+    Put(static_cast<uint32_t>(values.size()));
     for (const auto& each : values) Put(each);
   }
 
-  WireWriter writer_;
+  std::string bytes_;
 };
 
+// After a failed read all further reads return zero values.
 class FieldReader {
  public:
-  explicit FieldReader(std::string_view message) : reader_(message) {}
+  explicit FieldReader(std::string_view message) : rest_(message) {}
   template <class... T>
   void operator()(T&... fields) {
     (Get(&fields), ...);
   }
-  bool at_end() const { return reader_.at_end(); }
+  bool at_end() const { return ok_ && rest_.empty(); }
 
  private:
+  bool Has(uint64_t bytes) {
+    if (bytes > rest_.size()) ok_ = false;
+    return ok_;
+  }
+  template <class T>
+  T Number() {
+    T value{};
+    if (!Has(sizeof(T))) return value;
+    std::memcpy(&value, rest_.data(), sizeof(T));
+    rest_.remove_prefix(sizeof(T));
+    return value;
+  }
   template <class T>
   void Get(T* value) {
     if constexpr (std::is_same_v<T, bool>) {
-      *value = reader_.GetBool();
+      *value = Number<uint8_t>() != 0;  // not every bit pattern is a valid bool
     } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
-      *value = reader_.Get<T>();
+      *value = Number<T>();
     } else {
       T::Visit(*value, *this);
     }
   }
-  void Get(std::string* text) { *text = reader_.GetText(); }
+  void Get(std::string* text) {
+    const uint32_t length = Number<uint32_t>();
+    if (!Has(length)) return text->clear();
+    text->assign(rest_.substr(0, length));
+    rest_.remove_prefix(length);
+  }
   // IsWellFormed refuses numbers that are not those of a dtype.
   void Get(std::optional<DType>* dtype) {
-    const uint8_t number = reader_.Get<uint8_t>();
+    const uint8_t number = Number<uint8_t>();
     *dtype = number == kDTypeCount ? std::nullopt : std::optional(static_cast<DType>(number));
   }
   void Get(Status* status) {
-    const Reason reason = reader_.Get<Reason>();
-    *status = Status(reason <= kLastReason ? reason : Reason::kInternal, reader_.GetText());
+    const auto reason = Number<Reason>();
+    std::string message;
+    Get(&message);
+    *status = Status(reason <= kLastReason ? reason : Reason::kInternal, message);
   }
   template <class A, class B>
   void Get(std::pair<A, B>* both) {
@@ -182,24 +141,25 @@ class FieldReader {
   }
   template <class T>
   void Get(std::vector<T>* values) {
+    const uint32_t count = Number<uint32_t>();
+    values->clear();
     if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
-      *values = reader_.GetList<T>();  // checks the count before it allocates
-    } else {
-      const uint32_t count = reader_.Get<uint32_t>();
-      for (uint32_t i = 0; i < count && reader_.ok(); ++i) Get(&values->emplace_back());
+      if (Has(uint64_t{count} * sizeof(T))) values->reserve(count);  // the count is checked before it allocates
     }
+    for (uint32_t i = 0; i < count && ok_; ++i) Get(&values->emplace_back());
   }
   template <class Key, class Value>
   void Get(std::map<Key, Value>* values) {
-    const uint32_t count = reader_.Get<uint32_t>();
-    for (uint32_t i = 0; i < count && reader_.ok(); ++i) {
+    const uint32_t count = Number<uint32_t>();
+    for (uint32_t i = 0; i < count && ok_; ++i) {
       Key key{};
       Get(&key);
       Get(&(*values)[key]);
     }
   }
 
-  WireReader reader_;
+  std::string_view rest_;
+  bool ok_ = true;
 };
 
 template <class M, class = void>

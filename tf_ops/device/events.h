@@ -23,8 +23,6 @@ class EventPool {
  public:
   explicit EventPool(Device& device) : device_(device) {}
   ~EventPool();
-  EventPool(const EventPool&) = delete;
-  EventPool& operator=(const EventPool&) = delete;
 
   Result<PooledEventPtr> Mark(DeviceStream stream);
 

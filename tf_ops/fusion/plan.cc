@@ -80,7 +80,7 @@ int64_t BucketBytesFor(const PlanSpec& spec, int nodes) {
   return std::clamp(bytes / parts, most / kMaxParts, most);
 }
 
-std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits, const std::vector<int>& order) {
+std::vector<Bucket> PlanBuckets(const PlanSpec& spec, int64_t bucket_bytes, const std::vector<int>& order) {
   std::vector<Bucket> buckets;
   std::array<int, 2 * kDTypeCount> open;  // by dtype, then by dtype of quantised ones: the bucket that accepts more
   open.fill(-1);
@@ -89,7 +89,7 @@ std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits
     const TensorSpec& tensor = spec.tensors[index];
     const bool quantised = Quantised(tensor.dtype, tensor.elements(), spec);
     int& at = open[static_cast<int>(tensor.dtype) + (quantised ? kDTypeCount : 0)];
-    if (at < 0 || buckets[at].wire_bytes() + WireBytes(tensor, spec.wire_dtype) > limits.bucket_bytes) {
+    if (at < 0 || buckets[at].wire_bytes() + WireBytes(tensor, spec.wire_dtype) > bucket_bytes) {
       at = static_cast<int>(buckets.size());
       buckets.push_back({tensor.dtype, Narrowed(tensor.dtype, spec.wire_dtype), quantised, /*elements=*/0, {}});
     }

@@ -89,15 +89,11 @@ int64_t DefaultBucketBytes(int nodes);
 // least a sixteenth of that.
 int64_t BucketBytesFor(const PlanSpec& spec, int nodes);
 
-struct FusionLimits {
-  int64_t bucket_bytes = 25 << 20;  // of the wire dtype; 0 puts every tensor in a bucket of its own
-};
-
 // Processes the tensors in `order` (empty: as they are listed) with one open bucket per dtype, and another for those
-// that are quantised, and closes a bucket when the next tensor would exceed the limit. A tensor larger than the limit
-// has its own bucket. Tensors without elements have a slot but add nothing. Buckets are in the order of their first
-// tensors.
-std::vector<Bucket> PlanBuckets(const PlanSpec& spec, const FusionLimits& limits, const std::vector<int>& order = {});
+// that are quantised, and closes a bucket when the next tensor would exceed `bucket_bytes` of the wire dtype. A larger
+// tensor has its own bucket; 0: every tensor has. Tensors without elements have a slot but add nothing. Buckets are in
+// the order of their first tensors.
+std::vector<Bucket> PlanBuckets(const PlanSpec& spec, int64_t bucket_bytes, const std::vector<int>& order = {});
 
 // Do both group the same tensors, bucket by bucket? (The order inside a bucket does not matter.)
 bool SameGroups(const std::vector<Bucket>& a, const std::vector<Bucket>& b);

@@ -5,8 +5,7 @@
 // whose collectives cannot be told apart. They run one after another (smddp_tf/collectives/xla.py), and collectives of
 // the graph itself get different numbers. Other functions that remain calls (`_noinline`) are refused where a graph
 // holds their collectives twice: nothing defines their order.
-#include <algorithm>
-#include <cctype>
+#include <cstring>
 #include <iterator>
 #include <map>
 #include <set>
@@ -34,35 +33,9 @@ using tensorflow::Node;
 // After LowerFunctionalOpsPass.
 constexpr int kPhase = 1000;
 
-bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
-
-// The run of digits at `at`, without leading zeros.
-std::string NumberAt(const std::string& text, size_t* at) {
-  const size_t begin = *at;
-  while (*at < text.size() && IsDigit(text[*at])) ++*at;
-  const size_t first = std::min(text.find_first_not_of('0', begin), *at);
-  return text.substr(first, *at - first);
-}
-
 // Compares numbers in names by value: "call_2" before "call_10".
-bool NaturalLess(const std::string& a, const std::string& b) {
-  size_t i = 0, j = 0;
-  while (i < a.size() && j < b.size()) {
-    if (IsDigit(a[i]) && IsDigit(b[j])) {
-      const std::string left = NumberAt(a, &i), right = NumberAt(b, &j);
-      if (left.size() != right.size()) return left.size() < right.size();
-      if (left != right) return left < right;
-    } else {
-      if (a[i] != b[j]) return a[i] < b[j];
-      ++i, ++j;
-    }
-  }
-  if (i < a.size() || j < b.size()) return j < b.size();
-  return a < b;  // equal numbers, such as "x1" and "x01"
-}
-
 struct Natural {
-  bool operator()(const std::string& a, const std::string& b) const { return NaturalLess(a, b); }
+  bool operator()(const std::string& a, const std::string& b) const { return strverscmp(a.c_str(), b.c_str()) < 0; }
 };
 
 // The name without its last part: the calls and name scopes around a node.

@@ -1,11 +1,10 @@
 #include "ops/collective_kernel.h"
 
 #include <atomic>
-#include <cstring>
 #include <memory>
 #include <utility>
 
-#include "absl/status/status.h"
+#include "absl/base/casts.h"
 #include "ops/tensor_adapter.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/op_requires.h"
@@ -13,18 +12,8 @@
 namespace smddp::ops {
 namespace {
 
-double DoubleFromBits(int64_t bits) {
-  double value = 0;
-  static_assert(sizeof(value) == sizeof(bits));
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
 WireDType ReadWireDType(tensorflow::OpKernelConstruction* construction) {
-  std::string name;
-  const absl::Status read = construction->GetAttr("wire_dtype", &name);
-  if (!read.ok()) construction->CtxFailure(read);
-  const Result<WireDType> wire = WireDTypeFromName(name);
+  const Result<WireDType> wire = WireDTypeFromName(ReadAttribute<std::string>(construction, "wire_dtype"));
   if (wire.ok()) return wire.value();
   construction->CtxFailure(ToTensorFlow(wire.status()));
   return {};
@@ -105,13 +94,7 @@ std::string NameAt(const std::string& name, int site) { return site == 0 ? name 
 
 Arithmetic ReadArithmetic(tensorflow::OpKernelConstruction* construction) {
   Arithmetic attributes;
-  const auto read = [construction](const char* name) {
-    int64_t value = 0;
-    const absl::Status status = construction->GetAttr(name, &value);
-    if (!status.ok()) construction->CtxFailure(status);
-    return value;
-  };
-  const int64_t op = read("reduce_op");
+  const auto op = ReadAttribute<int64_t>(construction, "reduce_op");
   if (op >= 0 && op <= static_cast<int64_t>(ReduceOp::kProduct)) {
     attributes.op = static_cast<ReduceOp>(op);
   } else {
@@ -120,8 +103,8 @@ Arithmetic ReadArithmetic(tensorflow::OpKernelConstruction* construction) {
                                    "Max 4 or Product 5. Received: " +
                                    std::to_string(op)));
   }
-  attributes.prescale = DoubleFromBits(read("prescale_bits"));
-  attributes.postscale = DoubleFromBits(read("postscale_bits"));
+  attributes.prescale = absl::bit_cast<double>(ReadAttribute<int64_t>(construction, "prescale_bits"));
+  attributes.postscale = absl::bit_cast<double>(ReadAttribute<int64_t>(construction, "postscale_bits"));
   attributes.wire_dtype = ReadWireDType(construction);
   return attributes;
 }

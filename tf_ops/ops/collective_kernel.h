@@ -7,12 +7,21 @@
 #include <string>
 #include <vector>
 
-#include "core/dtype.h"
+#include "absl/status/status.h"
 #include "runtime/api/session.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/graph/graph.h"
 
 namespace smddp::ops {
+
+// An attribute of the op. Where there is none of that type, `construction` carries the error afterwards.
+template <class T>
+T ReadAttribute(tensorflow::OpKernelConstruction* construction, const char* name) {
+  T value{};
+  const absl::Status status = construction->GetAttr(name, &value);
+  if (!status.ok()) construction->CtxFailure(status);
+  return value;
+}
 
 // An asynchronous kernel that turns its inputs into one request to the session.
 //

@@ -7,9 +7,8 @@
 #include <mutex>
 #include <numeric>
 #include <string_view>
+#include <type_traits>
 #include <utility>
-
-#include "absl/status/status.h"
 
 namespace smddp::ops {
 namespace {
@@ -125,8 +124,7 @@ void GradientRun::End(const Status& status) {
 CompiledCall ReadCompiledCall(tensorflow::OpKernelConstruction* construction) {
   CompiledCall call;
   const auto read = [construction](const char* name, auto* value) {
-    const absl::Status status = construction->GetAttr(name, value);
-    if (!status.ok()) construction->CtxFailure(status);
+    *value = ReadAttribute<std::decay_t<decltype(*value)>>(construction, name);
   };
   // In the order of CompiledKind. TensorFlow accepts no others (ops/kernels/registrations.cc).
   constexpr std::string_view kKinds[] = {"reduce_gradients", "allreduce", "broadcast", "allgather"};

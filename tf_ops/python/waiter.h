@@ -4,10 +4,9 @@
 #include <nanobind/nanobind.h>
 #include <sched.h>
 
-#include <atomic>
-#include <condition_variable>
+#include <chrono>
+#include <future>
 #include <memory>
-#include <mutex>
 
 #include "core/clock.h"
 #include "python/errors.h"
@@ -19,33 +18,22 @@ namespace smddp {
 class Waiter {
  public:
   DoneCallback callback() {
-    return [state = state_](const Status& status) {
-      std::lock_guard<std::mutex> lock(state->mutex);
-      state->done = true;
-      state->status = status;
-      state->changed.notify_one();
-    };
+    return [ended = ended_](const Status& status) { ended->set_value(status); };
   }
   // Without the GIL. Polls for a moment before it sleeps: waking a thread takes as long as a small request
   // (runtime/engine/loop_pace.h).
   Status Wait() {
     nanobind::gil_scoped_release release;
-    for (const int64_t start_ns = NowNs(); !state_->done.load() && NowNs() - start_ns < kYieldNs;) sched_yield();
-    std::unique_lock<std::mutex> lock(state_->mutex);
-    state_->changed.wait(lock, [this] { return state_->done.load(); });
-    return state_->status;
+    std::future<Status> ended = ended_->get_future();
+    const auto is_ready = [&] { return ended.wait_for(std::chrono::seconds(0)) == std::future_status::ready; };
+    for (const int64_t start_ns = NowNs(); !is_ready() && NowNs() - start_ns < kYieldNs;) sched_yield();
+    return ended.get();
   }
 
  private:
   static constexpr int64_t kYieldNs = 100 * 1000;
 
-  struct State {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::atomic<bool> done{false};  // written under the lock
-    Status status;
-  };
-  std::shared_ptr<State> state_ = std::make_shared<State>();
+  const std::shared_ptr<std::promise<Status>> ended_ = std::make_shared<std::promise<Status>>();
 };
 
 // The running session of a process set; raises ValueError when there is none, with Horovod's text when not

@@ -6,6 +6,7 @@ traces are most of the time before the first step.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import tensorflow as tf
@@ -29,7 +30,5 @@ def make_variables(model: keras.Model, batch: Any, must: bool) -> None:
     is_own = any(getattr(type(model), name) is not getattr(keras.Model, name) for name in _STEP)
     is_plain = not is_own and not model.run_eagerly and all(layer.built for layer in model._flatten_layers())
     if (must or is_plain) and all(isinstance(leaf, tf.TensorSpec) for leaf in tf.nest.flatten(batch)):
-        try:
+        with contextlib.suppress(Exception):  # where something is wrong with the model, its first step says so
             model._symbolic_build(data_batch=batch)
-        except Exception:  # where something is wrong with the model, its first step says so
-            pass

@@ -32,7 +32,8 @@ def wrapped_class(
         attach: `attach(optimizer)` gives an optimizer that Keras has made from the subclass its `OptimizerReducer`.
     """
     optimizer_class = unwrapped(optimizer_class)
-    key = (optimizer_class, tuple(map(_hashable, settings)))
+    # What compresses may be an object of any class, which its class keeps alive: where it has no hash, its identity.
+    key = (optimizer_class, *(each if isinstance(each, Hashable) else id(each) for each in settings))
     wrapped = _wrapped_classes.get(key)
     if wrapped is None:
         members = {**members_for(optimizer_class), _WRAPS: optimizer_class, _SETTINGS: settings}
@@ -40,11 +41,6 @@ def wrapped_class(
         _register_alias(optimizer_class, wrapped)
         _wrapped_classes[key] = wrapped
     return wrapped
-
-
-def _hashable(setting: object) -> Hashable:
-    """The setting, or its identity: what compresses may be an object of any class, which its class keeps alive."""
-    return setting if isinstance(setting, Hashable) else id(setting)
 
 
 def settings_of_class(optimizer: AnyOptimizer) -> Any:

@@ -20,9 +20,6 @@ class BufferLease {
   BufferLease() = default;
   BufferLease(BufferLease&& other) noexcept { *this = std::move(other); }
   BufferLease& operator=(BufferLease&& other) noexcept;
-  BufferLease(const BufferLease&) = delete;
-  BufferLease& operator=(const BufferLease&) = delete;
-  ~BufferLease() = default;
 
   bool held() const { return block_ != nullptr; }
   std::byte* data() const;

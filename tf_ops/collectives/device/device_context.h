@@ -62,8 +62,6 @@ class DeviceContext {
         pinned_buffers_(device, BufferPool::Kind::kPinned, [this] { return MayAllocate(); }) {}
   // Waits for the context's own streams.
   ~DeviceContext();
-  DeviceContext(const DeviceContext&) = delete;
-  DeviceContext& operator=(const DeviceContext&) = delete;
   // Makes the streams.
   Status Make() { return While("making streams", streams_.Make()); }
 

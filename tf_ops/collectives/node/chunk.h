@@ -8,12 +8,44 @@
 
 #include "collectives/fabric.h"
 #include "collectives/gate.h"
-#include "collectives/rounding_errors.h"
-#include "collectives/stage_times.h"
 #include "compute/fused_view.h"
+#include "core/clock.h"
 #include "core/slice.h"
 
 namespace smddp {
+
+// When the stages of one fused allreduce ran, over all of its chunks. Recorded on request only.
+struct StageTimes {
+  enum Stage : int { kNodeReduceScatter = 0, kRailAllreduce = 1, kNodeAllgather = 2, kStages = 3 };
+  static const char* NameOf(int stage) {
+    constexpr const char* kNames[] = {"NODE_REDUCE_SCATTER", "RAIL_ALLREDUCE", "NODE_ALLGATHER"};
+    return kNames[stage];
+  }
+
+  // CLOCK_MONOTONIC; 0: the stage has not run.
+  int64_t first_ns[kStages] = {}, last_ns[kStages] = {};
+
+  void Mark(Stage stage) {
+    last_ns[stage] = NowNs();
+    if (first_ns[stage] == 0) first_ns[stage] = last_ns[stage];
+  }
+};
+
+// What 8-bit exchanges (rail/quantised_exchange.h) have rounded away from the sums of one bucket on this rank.
+// Threads: the engine's.
+class RoundingErrors {
+ public:
+  // Of chunk `chunk`, of which this rank exchanges `elements`: zeros at first, and after a change of that number.
+  float* Of(int chunk, int64_t elements) {
+    if (by_chunk_.size() <= static_cast<size_t>(chunk)) by_chunk_.resize(chunk + 1);
+    std::vector<float>& errors = by_chunk_[chunk];
+    if (errors.size() != static_cast<size_t>(elements)) errors.assign(elements, 0.0f);
+    return errors.data();
+  }
+
+ private:
+  std::vector<std::vector<float>> by_chunk_;
+};
 
 // The allreduce that a chunk belongs to. The view outlives the task.
 struct FusedCall {

@@ -101,16 +101,4 @@ TaskPtr RunRounds(std::string name, const Group& group, Transport& transport, co
   return std::make_unique<RoundsTask>(std::move(name), group, transport, call, std::move(rounds), std::move(combine));
 }
 
-TaskPtr RoundsAlgorithm::Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
-                               const RailCall& call) const {
-  const auto add = [&compute, dtype = call.dtype, op = call.op](void* into, const void* first, const void* second,
-                                                                int64_t elements) -> TaskPtr {
-    const void* sources[] = {first, second};
-    compute.Reduce(into, sources, 2, elements, dtype, op);
-    return nullptr;
-  };
-  return RunRounds(std::string(info().name) + " between nodes", group, transport, call,
-                   rounds_of_(group.size(), group.position_of(my_rank)), add);
-}
-
 }  // namespace smddp

@@ -17,18 +17,4 @@ using Combine = std::function<TaskPtr(void* into, const void* first, const void*
 TaskPtr RunRounds(std::string name, const Group& group, Transport& transport, const RailCall& call, Rounds rounds,
                   Combine combine);
 
-class RoundsAlgorithm : public AllreduceAlgorithm {
- public:
-  // What member `me` of `members` does.
-  using RoundsOf = Rounds (*)(int members, int me);
-
-  RoundsAlgorithm(const AlgorithmInfo& info, RoundsOf rounds_of) : AllreduceAlgorithm(info), rounds_of_(rounds_of) {}
-
-  TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
-                const RailCall& call) const override;
-
- private:
-  const RoundsOf rounds_of_;
-};
-
 }  // namespace smddp

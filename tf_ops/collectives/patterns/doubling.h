@@ -10,6 +10,8 @@
 // follows it too: these algorithms give the same bits.
 #pragma once
 
+#include <algorithm>
+
 #include "collectives/patterns/rounds.h"
 
 namespace smddp {
@@ -22,6 +24,7 @@ class Folding {
 
   int places() const { return places_; }            // Q
   int pairs() const { return members_ - places_; }  // R
+  int fold() const { return pairs() > 0 ? 1 : 0; }  // [P>Q]
   int doublings() const {                           // log2(Q)
     int doublings = 0;
     while ((1 << doublings) < places_) ++doublings;
@@ -68,34 +71,27 @@ inline Round::Then AddInOrder(int place, int peer_place) {
   return peer_place < place ? Round::Then::kAddBeforeMine : Round::Then::kAddAfterMine;
 }
 
-// The step in which positions `distance` apart exchange all data.
-inline Round ExchangeAll(const Folding& folding, int place, int distance) {
-  const int peer = folding.member_at(place ^ distance);
-  return {peer, {0, 1}, peer, {0, 1}, AddInOrder(place, place ^ distance)};
+// The steps in which positions exchange all data, distances rising from 1.
+inline std::vector<Round> ExchangesOfAll(const Folding& folding, int place) {
+  std::vector<Round> list;
+  for (int distance = 1; distance < folding.places(); distance *= 2) {
+    const int peer = folding.member_at(place ^ distance);
+    list.push_back({peer, {0, 1}, peer, {0, 1}, AddInOrder(place, place ^ distance)});
+  }
+  return list;
 }
 
 // All data are exchanged in every step: few messages, many bytes.
 inline Rounds RecursiveDoublingRounds(int members, int me) {
   return Folded(members, me, /*blocks=*/1, [](const Folding& folding, int place) {
-    std::vector<Round> list;
-    for (int distance = folding.places() / 2; distance > 0; distance /= 2) {
-      list.push_back(ExchangeAll(folding, place, distance));
-    }
+    std::vector<Round> list = ExchangesOfAll(folding, place);
+    std::reverse(list.begin(), list.end());
     return list;
   });
 }
 
-// The same in the order of a tree that joins neighbours first, for operations that are not associative: distances
-// rise from 1.
-inline Rounds NeighboursFirstRounds(int members, int me) {
-  return Folded(members, me, /*blocks=*/1, [](const Folding& folding, int place) {
-    std::vector<Round> list;
-    for (int distance = 1; distance < folding.places(); distance *= 2) {
-      list.push_back(ExchangeAll(folding, place, distance));
-    }
-    return list;
-  });
-}
+// The same in the order of a tree that joins neighbours first, for operations that are not associative.
+inline Rounds NeighboursFirstRounds(int members, int me) { return Folded(members, me, /*blocks=*/1, ExchangesOfAll); }
 
 // Halving: sends the half that the peer keeps, until only the sum of block `place` is left. Doubling: the reverse,
 // with sums.

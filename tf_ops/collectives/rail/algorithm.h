@@ -1,6 +1,7 @@
 // An allreduce algorithm over point-to-point messages; registry.cc lists them.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -51,11 +52,13 @@ struct AlgorithmInfo {
 
 class AllreduceAlgorithm {
  public:
-  explicit AllreduceAlgorithm(const AlgorithmInfo& info) : info_(info) {}
-  virtual ~AllreduceAlgorithm() = default;
+  using BeginFunction = TaskPtr(const Group& group, int my_rank, Transport& transport, const Compute& compute,
+                                const RailCall& call);
+
+  AllreduceAlgorithm(const AlgorithmInfo& info, std::function<BeginFunction> begin)
+      : Begin(std::move(begin)), info_(info) {}
   const AlgorithmInfo& info() const { return info_; }
-  virtual TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
-                        const RailCall& call) const = 0;
+  const std::function<BeginFunction> Begin;
 
  private:
   const AlgorithmInfo info_;

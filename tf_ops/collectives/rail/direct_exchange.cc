@@ -72,22 +72,18 @@ class DirectSum {
 
 AlgorithmCost Cost(int members) { return {2, 2 * (members - 1), 2.0 * (members - 1) / members}; }
 
-class DirectExchangeAlgorithm : public AllreduceAlgorithm {
- public:
-  using AllreduceAlgorithm::AllreduceAlgorithm;
-  TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
-                const RailCall& call) const override {
-    const auto sum = std::make_shared<DirectSum>(group, my_rank, compute, call);
-    return InStages("direct exchange between nodes", transport,
-                    {[sum](Transfers* transfers) { return sum->Scatter(transfers); },
-                     [sum](Transfers* transfers) { return sum->SumAndGather(transfers); }});
-  }
-};
+TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute, const RailCall& call) {
+  const auto sum = std::make_shared<DirectSum>(group, my_rank, compute, call);
+  return InStages("direct exchange between nodes", transport,
+                  {[sum](Transfers* transfers) { return sum->Scatter(transfers); },
+                   [sum](Transfers* transfers) { return sum->SumAndGather(transfers); }});
+}
 
 }  // namespace
 
 const AllreduceAlgorithm& DirectExchange() {
-  static const DirectExchangeAlgorithm algorithm({"direct", "2", "2*(P-1)", "2*S*(P-1)/P", &Cost, SumOrder::kDoubling});
+  static const AllreduceAlgorithm algorithm = {{"direct", "2", "2*(P-1)", "2*S*(P-1)/P", &Cost, SumOrder::kDoubling},
+                                               &Begin};
   return algorithm;
 }
 

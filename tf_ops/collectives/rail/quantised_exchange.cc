@@ -80,24 +80,19 @@ class QuantisedSum {
 
 AlgorithmCost Cost(int members) { return {2, 2 * (members - 1), 2.0 * (members - 1) / members * 129 / 512}; }
 
-class QuantisedExchangeAlgorithm : public AllreduceAlgorithm {
- public:
-  using AllreduceAlgorithm::AllreduceAlgorithm;
-  TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute,
-                const RailCall& call) const override {
-    const auto sum = std::make_shared<QuantisedSum>(group, my_rank, compute, call);
-    return InStages("8-bit exchange between nodes", transport,
-                    {[sum](Transfers* transfers) { return sum->Scatter(transfers); },
-                     [sum](Transfers* transfers) { return sum->SumAndGather(transfers); },
-                     [sum](Transfers*) { return sum->Decode(); }});
-  }
-};
+TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compute& compute, const RailCall& call) {
+  const auto sum = std::make_shared<QuantisedSum>(group, my_rank, compute, call);
+  return InStages("8-bit exchange between nodes", transport,
+                  {[sum](Transfers* transfers) { return sum->Scatter(transfers); },
+                   [sum](Transfers* transfers) { return sum->SumAndGather(transfers); },
+                   [sum](Transfers*) { return sum->Decode(); }});
+}
 
 }  // namespace
 
 const AllreduceAlgorithm& QuantisedExchange() {
-  static const QuantisedExchangeAlgorithm algorithm(
-      {"int8", "2", "2*(P-1)", "2*S*(P-1)/P * 129/512", &Cost, SumOrder::kDoubling, /*exact=*/false});
+  static const AllreduceAlgorithm algorithm = {
+      {"int8", "2", "2*(P-1)", "2*S*(P-1)/P * 129/512", &Cost, SumOrder::kDoubling, /*exact=*/false}, &Begin};
   return algorithm;
 }
 

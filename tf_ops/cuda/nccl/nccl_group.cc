@@ -1,9 +1,8 @@
 #include "cuda/nccl/nccl_group.h"
 
 #include <chrono>
-#include <condition_variable>
+#include <future>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 #include "core/process/log.h"
@@ -40,26 +39,14 @@ bool EndInPeace(const nccl::Api& api, nccl::Comm comm) {
 
 // NCCL can hang in any of these calls, so they run on their own thread. A thread that does not return is abandoned.
 void End(const nccl::Api& api, nccl::Comm comm, bool in_peace, const NcclGroup::OnDevice& on_device) {
-  struct Progress {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool done = false;
-  };
-  const auto progress = std::make_shared<Progress>();
-  std::thread thread([progress, &api, comm, in_peace, on_device] {
+  const auto done = std::make_shared<std::promise<void>>();
+  std::thread thread([done, &api, comm, in_peace, on_device] {
     on_device([&] {
       if (!in_peace || !EndInPeace(api, comm)) api.CommAbort(comm);
     });
-    const std::lock_guard<std::mutex> lock(progress->mutex);
-    progress->done = true;
-    progress->changed.notify_all();
+    done->set_value();
   });
-  std::unique_lock<std::mutex> lock(progress->mutex);
-  if (progress->changed.wait_for(lock, kPatience, [&] { return progress->done; })) {
-    lock.unlock();
-    thread.join();
-    return;
-  }
+  if (done->get_future().wait_for(kPatience) == std::future_status::ready) return thread.join();
   thread.detach();
   Log(LogLevel::kWarning, "NCCL did not destroy a communicator within 10 s; the communicator is abandoned.");
 }

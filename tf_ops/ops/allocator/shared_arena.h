@@ -28,8 +28,6 @@ class SharedArena {
   // process (ulimit -f). `seconds`: a clock.
   static std::unique_ptr<SharedArena> Create(size_t capacity, double (*seconds)());
   ~SharedArena();
-  SharedArena(const SharedArena&) = delete;
-  SharedArena& operator=(const SharedArena&) = delete;
 
   // Aligned to kAlignment; null: no room.
   void* Allocate(size_t bytes);

@@ -7,7 +7,6 @@
 #include "ops/gpu_kernels.h"
 #include "ops/tensor_adapter.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 
 namespace smddp::ops {
@@ -16,9 +15,7 @@ namespace {
 class CompiledCollectiveKernel final : public CollectiveKernel {
  public:
   explicit CompiledCollectiveKernel(tensorflow::OpKernelConstruction* construction)
-      : CollectiveKernel(construction), call_(ReadCompiledCall(construction)) {
-    OP_REQUIRES_OK(construction, construction->GetAttr("gathered_ranks", &gathered_ranks_));
-  }
+      : CollectiveKernel(construction), call_(ReadCompiledCall(construction)) {}
 
  protected:
   void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
@@ -41,12 +38,11 @@ class CompiledCollectiveKernel final : public CollectiveKernel {
     if (call_.kind != CompiledKind::kAllgather) return InPlaceOrNewOutput(context, index);
     Result<TensorRef> tensor = InputAlone(context, index);
     if (!tensor.ok()) return tensor;
-    SMDDP_ASSIGN_OR_RETURN(tensor->output, AllocateRows(context, index, tensor->shape[0] * gathered_ranks_));
+    SMDDP_ASSIGN_OR_RETURN(tensor->output, AllocateRows(context, index, tensor->shape[0] * call_.size));
     return tensor;
   }
 
   const CompiledCall call_;
-  int gathered_ranks_ = 1;
 };
 
 [[maybe_unused]] const bool registered =

@@ -1,5 +1,6 @@
 // The ops that are matched by name, each of which makes one request of the session: SmddpAllreduce, SmddpReducescatter,
 // SmddpBroadcast, SmddpAllgather, SmddpAlltoall, SmddpBarrier, SmddpJoin.
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <utility>
@@ -10,7 +11,6 @@
 #include "ops/gpu_kernels.h"
 #include "ops/tensor_adapter.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 
 namespace smddp::ops {
@@ -18,35 +18,28 @@ namespace {
 
 // SmddpAllreduce: reduces a list of tensors over all ranks. SmddpReducescatter: the same, but each rank keeps its rows
 // only.
-class ReductionKernel : public CollectiveKernel {
+class AllreduceKernel : public CollectiveKernel {
  public:
-  explicit ReductionKernel(tensorflow::OpKernelConstruction* construction)
+  explicit AllreduceKernel(tensorflow::OpKernelConstruction* construction)
       : CollectiveKernel(construction), reduction_(ReadArithmetic(construction)) {}
 
  protected:
   AllreduceRequest MakeRequest(std::vector<TensorRef> tensors) const {
     return {reduction_, tensor_name(), std::move(tensors)};
   }
-
- private:
-  const Arithmetic reduction_;
-};
-
-class AllreduceKernel final : public ReductionKernel {
- public:
-  using ReductionKernel::ReductionKernel;
-
- protected:
   void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
     Result<std::vector<TensorRef>> tensors = MakeTensorRefs(context, InPlaceOrNewOutput);
     if (!tensors.ok()) return done(tensors.status());
     session.Allreduce(MakeRequest(std::move(*tensors)), std::move(done));
   }
+
+ private:
+  const Arithmetic reduction_;
 };
 
-class ReducescatterKernel final : public ReductionKernel {
+class ReducescatterKernel final : public AllreduceKernel {
  public:
-  using ReductionKernel::ReductionKernel;
+  using AllreduceKernel::AllreduceKernel;
 
  protected:
   void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
@@ -73,9 +66,8 @@ Result<TensorRef> InputAsOutput(tensorflow::OpKernelContext* context, int index)
 // SmddpBroadcast: copies the root's list of tensors to all ranks.
 class BroadcastKernel final : public CollectiveKernel {
  public:
-  explicit BroadcastKernel(tensorflow::OpKernelConstruction* construction) : CollectiveKernel(construction) {
-    OP_REQUIRES_OK(construction, construction->GetAttr("root_rank", &root_));
-  }
+  explicit BroadcastKernel(tensorflow::OpKernelConstruction* construction)
+      : CollectiveKernel(construction), root_(ReadAttribute<int>(construction, "root_rank")) {}
 
  protected:
   void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
@@ -86,7 +78,7 @@ class BroadcastKernel final : public CollectiveKernel {
   }
 
  private:
-  int root_ = 0;
+  const int root_;
 };
 
 // SmddpAllgather: concatenates the tensors of all ranks along the first dimension, in rank order.
@@ -111,18 +103,15 @@ Result<void*> AllocateResults(tensorflow::OpKernelContext* context, const std::v
   const tensorflow::TensorShape shape({static_cast<int64_t>(received.size())});
   const absl::Status allocated = context->allocate_output(1, shape, &splits);
   if (!allocated.ok()) return FromTensorFlow(allocated);
-  for (size_t rank = 0; rank < received.size(); ++rank) {
-    splits->vec<int32_t>()(rank) = static_cast<int32_t>(received[rank]);
-  }
+  std::copy(received.begin(), received.end(), splits->vec<int32_t>().data());
   return AllocateRows(context, 0, std::accumulate(received.begin(), received.end(), int64_t{0}));
 }
 
 // SmddpAlltoall: sends consecutive rows of a tensor to each rank.
 class AlltoallKernel final : public CollectiveKernel {
  public:
-  explicit AlltoallKernel(tensorflow::OpKernelConstruction* construction) : CollectiveKernel(construction) {
-    OP_REQUIRES_OK(construction, construction->GetAttr("even_split", &even_split_));
-  }
+  explicit AlltoallKernel(tensorflow::OpKernelConstruction* construction)
+      : CollectiveKernel(construction), even_split_(ReadAttribute<bool>(construction, "even_split")) {}
 
  protected:
   void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
@@ -133,15 +122,14 @@ class AlltoallKernel final : public CollectiveKernel {
     request.name = tensor_name();
     request.tensor = std::move(*tensor);
     request.even_split = even_split_;
-    for (int64_t i = 0; !even_split_ && i < splits.NumElements(); ++i) {
-      request.splits.push_back(splits.flat<int64_t>()(i));
-    }
+    const auto rows = splits.flat<int64_t>();
+    if (!even_split_) request.splits.assign(rows.data(), rows.data() + rows.size());
     request.allocate = [context](const std::vector<int64_t>& received) { return AllocateResults(context, received); };
     session.Alltoall(std::move(request), std::move(done));
   }
 
  private:
-  bool even_split_ = false;
+  const bool even_split_;
 };
 
 // SmddpBarrier: done when every rank has reached it.

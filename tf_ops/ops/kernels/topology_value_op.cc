@@ -45,19 +45,14 @@ class TopologyValueKernel final : public tensorflow::OpKernel {
     if (what_ == "local_size") return topology.local_size();
     const std::map<int, std::vector<int>> sets = ProcessSets();
     const auto set = sets.find(process_set_);
-    const bool exists = set != sets.end();
-    if (what_ == "included") return exists ? static_cast<int>(Place(set->second, topology.rank()) >= 0) : kUnknownSet;
-    if (!exists) return SessionOf(process_set_).status();
-    if (what_ == "size") return static_cast<int>(set->second.size());
-    const int place = Place(set->second, topology.rank());
-    if (place < 0) return SessionOf(process_set_).status();
-    return place;
-  }
-
-  // -1: not among them.
-  static int Place(const std::vector<int>& ranks, int rank) {
-    const auto found = std::find(ranks.begin(), ranks.end(), rank);
-    return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
+    if (what_ == "included" && set == sets.end()) return kUnknownSet;
+    if (set == sets.end()) return SessionOf(process_set_).status();
+    const std::vector<int>& ranks = set->second;
+    if (what_ == "size") return static_cast<int>(ranks.size());
+    const auto place = std::find(ranks.begin(), ranks.end(), topology.rank());
+    if (what_ == "included") return static_cast<int>(place != ranks.end());
+    if (place == ranks.end()) return SessionOf(process_set_).status();
+    return static_cast<int>(place - ranks.begin());
   }
 
   std::string what_;

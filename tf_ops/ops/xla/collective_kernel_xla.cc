@@ -28,7 +28,6 @@ class CompiledCollectiveXlaKernel final : public tensorflow::XlaOpKernel {
  public:
   explicit CompiledCollectiveXlaKernel(tensorflow::OpKernelConstruction* construction)
       : tensorflow::XlaOpKernel(construction), call_(ReadCompiledCall(construction)) {
-    OP_REQUIRES_OK(construction, construction->GetAttr("gathered_ranks", &gathered_ranks_));
     if (construction->device_type() == tensorflow::DeviceType(kGpu)) {
       OP_REQUIRES_OK(construction, ToTensorFlow(CheckForGpu()));
     } else {
@@ -130,12 +129,11 @@ class CompiledCollectiveXlaKernel final : public tensorflow::XlaOpKernel {
 
   xla::Shape ResultShape(const xla::Shape& operand) const {
     xla::Shape shape = operand;
-    if (call_.kind == CompiledKind::kAllgather) shape.set_dimensions(0, operand.dimensions(0) * gathered_ranks_);
+    if (call_.kind == CompiledKind::kAllgather) shape.set_dimensions(0, operand.dimensions(0) * call_.size);
     return shape;
   }
 
   const CompiledCall call_;
-  int gathered_ranks_ = 1;
   bool one_by_one_ = false;  // gradients are handed over while others are computed
 };
 

@@ -23,14 +23,11 @@ std::deque<Description> g_descriptions;  // a deque: its elements keep their add
 
 // Numbers start at a random value, so that an executable from another process (TensorFlow can store them in files) is
 // not mistaken for one of this process.
-int64_t FirstNumber() {
-  static const int64_t first = std::chrono::system_clock::now().time_since_epoch().count() & 0x7fffffffffff0000;
-  return first;
-}
+const int64_t g_first_number = std::chrono::system_clock::now().time_since_epoch().count() & 0x7fffffffffff0000;
 
 Result<const Description*> Find(int64_t number) {
   std::lock_guard<std::mutex> lock(g_mutex);
-  const int64_t index = number - FirstNumber();
+  const int64_t index = number - g_first_number;
   if (index >= 0 && index < static_cast<int64_t>(g_descriptions.size())) return &g_descriptions[index];
   return Status(Reason::kBadState,
                 "This compiled function was made by another process. Collectives cannot be stored in XLA's persistent "
@@ -80,7 +77,7 @@ std::string StartConfig(int64_t number, int64_t place) {
 int64_t Remember(Description description) {
   std::lock_guard<std::mutex> lock(g_mutex);
   g_descriptions.push_back(std::move(description));
-  return FirstNumber() + static_cast<int64_t>(g_descriptions.size()) - 1;
+  return g_first_number + static_cast<int64_t>(g_descriptions.size()) - 1;
 }
 
 Status StartGradient(int64_t number, int64_t place, const Inputs& inputs, const Outputs& outputs) {

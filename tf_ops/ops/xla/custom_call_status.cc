@@ -1,6 +1,6 @@
 // The custom calls of TensorFlow before 2.20: they return when the collective is done, and occupy one of XLA's
 // threads until then.
-#include <cstdlib>
+#include <sstream>
 #include <string>
 
 #include "ops/tensor_adapter.h"
@@ -15,11 +15,8 @@ namespace {
 // number of operands.
 struct Config {
   Config(const char* config, size_t size) {
-    const std::string text(config, size);
-    char* rest = nullptr;
-    number = std::strtoll(text.c_str(), &rest, 10);
-    tensors = std::strtoll(rest, &rest, 10);
-    operands = std::strtoll(rest, nullptr, 10);
+    std::istringstream text(std::string(config, size));
+    text >> number >> tensors >> operands;
   }
   int64_t number = 0, tensors = 0, operands = 0;
 };

@@ -32,13 +32,8 @@ Coordinator::Entry& Coordinator::EntryFor(const std::string& name, int rank, uin
 
 bool Coordinator::complete(const Entry& entry) const {
   const uint32_t round = OutlivesRounds(entry.first().kind) ? join_.round() : entry.round;
-  const auto size = static_cast<size_t>(topology_.size());
   // Most calls end here: counting costs less than looking every rank up.
-  if (entry.by_rank.size() + join_.count(round) < size) return false;
-  for (int rank = 0; rank < topology_.size(); ++rank) {
-    if (!Has(entry, rank)) return false;
-  }
-  return true;
+  return entry.by_rank.size() + join_.count(round) >= static_cast<size_t>(topology_.size()) && MissingIn(entry).empty();
 }
 
 std::set<int> Coordinator::MissingIn(const Entry& entry) const {

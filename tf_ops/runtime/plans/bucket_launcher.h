@@ -12,7 +12,6 @@
 #include "collectives/hierarchical.h"
 #include "collectives/node/parts.h"
 #include "collectives/rail/algorithm.h"
-#include "collectives/stage_times.h"
 #include "runtime/control/component.h"
 #include "runtime/control/scalings.h"
 #include "runtime/gpu/device_paths.h"

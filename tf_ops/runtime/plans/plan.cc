@@ -62,12 +62,12 @@ Placed PlanLayout::Put(Arrival arrival, int64_t now_ns) {
 
 // --- A plan ---
 
-Plan::Plan(std::string name, const PlanSpec& spec, FusionLimits limits)
+Plan::Plan(std::string name, const PlanSpec& spec, int64_t bucket_bytes)
     : name_(std::move(name)),
       spec_(spec),
-      limits_(limits),
+      bucket_bytes_(bucket_bytes),
       steps_(spec.tensors.size()),
-      listed_(PlanBuckets(spec, limits), spec.tensors.size(), /*first_operation=*/0, /*first_step=*/0) {}
+      listed_(PlanBuckets(spec, bucket_bytes), spec.tensors.size(), /*first_operation=*/0, /*first_step=*/0) {}
 
 Placed Plan::Put(Arrival arrival, int64_t now_ns) {
   ++open_;
@@ -102,9 +102,9 @@ std::vector<Arrival> Plan::TakeWaiting() {
 
 std::optional<std::vector<int>> Plan::ObservedOrder() const {
   if (first_step_.size() < spec_.tensors.size()) return std::nullopt;
-  const std::vector<Bucket> observed = PlanBuckets(spec_, limits_, first_step_);
+  const std::vector<Bucket> observed = PlanBuckets(spec_, bucket_bytes_, first_step_);
   const bool fits = listed_.buckets().size() + observed.size() <= static_cast<size_t>(kMaxBuckets);
-  return fits && !SameGroups(observed, PlanBuckets(spec_, limits_)) ? first_step_ : std::vector<int>();
+  return fits && !SameGroups(observed, PlanBuckets(spec_, bucket_bytes_)) ? first_step_ : std::vector<int>();
 }
 
 bool Plan::SetOrder(const std::vector<int>& order) {
@@ -112,7 +112,7 @@ bool Plan::SetOrder(const std::vector<int>& order) {
   if (!order.empty()) {
     const size_t tensors = spec_.tensors.size(), listed = listed_.buckets().size();
     if (!IsPermutation(order, tensors)) return false;
-    std::vector<Bucket> buckets = PlanBuckets(spec_, limits_, order);
+    std::vector<Bucket> buckets = PlanBuckets(spec_, bucket_bytes_, order);
     if (listed + buckets.size() > static_cast<size_t>(kMaxBuckets)) return false;
     observed_.emplace(std::move(buckets), tensors, /*first_operation=*/static_cast<int>(listed), /*first_step=*/1);
   }

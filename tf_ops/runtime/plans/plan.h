@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/rounding_errors.h"
+#include "collectives/node/chunk.h"
 #include "core/status.h"
 #include "fusion/plan.h"
 #include "runtime/api/session.h"
@@ -136,7 +136,7 @@ class PlanAgreement {
 class Plan {
  public:
   // `name`: by which the ranks match.
-  Plan(std::string name, const PlanSpec& spec, FusionLimits limits);
+  Plan(std::string name, const PlanSpec& spec, int64_t bucket_bytes);
 
   const std::string& name() const { return name_; }
   const PlanSpec& spec() const { return spec_; }
@@ -208,7 +208,7 @@ class Plan {
 
   std::string name_;
   PlanSpec spec_;
-  FusionLimits limits_;
+  int64_t bucket_bytes_;
   PlanAgreement agreed_;
   PlanSteps steps_;
   PlanLayout listed_;

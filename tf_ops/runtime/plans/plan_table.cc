@@ -66,8 +66,8 @@ Plan* PlanTable::AddForeign(const std::string& name, const PlanSpec& spec) {
 
 // Also replaces a plan that was refused: nothing of it is under way, and its sites stay.
 Plan* PlanTable::Make(const std::string& name, const PlanSpec& spec) {
-  const FusionLimits limits = {bucket_bytes_ != kAutoBytes ? bucket_bytes_ : BucketBytesFor(spec, nodes_)};
-  Plan& plan = plans_.insert_or_assign(name, Plan(name, spec, limits)).first->second;
+  const int64_t bucket_bytes = bucket_bytes_ != kAutoBytes ? bucket_bytes_ : BucketBytesFor(spec, nodes_);
+  Plan& plan = plans_.insert_or_assign(name, Plan(name, spec, bucket_bytes)).first->second;
   known_ = static_cast<int64_t>(plans_.size());
   const auto given_up = void_.extract(name);
   if (!given_up.empty()) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "collectives/hierarchical_allgather.h"
+#include "collectives/hierarchical.h"
 #include "collectives/p2p/alltoall.h"
 #include "collectives/p2p/broadcast.h"
 #include "core/shape.h"

@@ -93,9 +93,9 @@ Status Timeline::WriteTo(const std::string& path, unsigned mode, const TimelineS
                   ". Expected: a plain file in a folder that exists.");
   }
   Record();
-  stopping_ = false;
-  writer_ = std::thread([this, start, file = std::move(file)]() mutable {
-    WriteLoop(*file, TimelineText(rank_, start));
+  stop_ = std::promise<void>();
+  writer_ = std::thread([this, start, stop = stop_.get_future(), file = std::move(file)]() mutable {
+    WriteLoop(*file, TimelineText(rank_, start), stop);
     file = nullptr;
   });
   return Status::Ok();
@@ -105,22 +105,15 @@ void Timeline::Stop() {
   if (recording_) trace_.StopStream();
   recording_ = false;
   if (!writer_.joinable()) return;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    stopping_ = true;
-  }
-  wake_.notify_one();
+  stop_.set_value();
   writer_.join();
 }
 
-void Timeline::WriteLoop(File& file, TimelineText text) {
+void Timeline::WriteLoop(File& file, TimelineText text, const std::future<void>& stop) {
   std::vector<TraceEvent> taken;
   int64_t dropped = 0;
   for (bool last = false; !last;) {
-    {
-      std::unique_lock<std::mutex> lock(mutex_);
-      last = wake_.wait_for(lock, kWriteEvery, [this] { return stopping_; });
-    }
+    last = stop.wait_for(kWriteEvery) == std::future_status::ready;
     dropped += trace_.TakeStream(&taken);
     for (const TraceEvent& event : taken) text.Add(event);
     if (!file.Append(text.Take())) dropped += static_cast<int64_t>(taken.size());

@@ -7,8 +7,7 @@
 // Threads: the engine's, except for its own thread.
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
+#include <future>
 #include <string>
 #include <thread>
 
@@ -33,15 +32,13 @@ class Timeline {
 
  private:
   class File;
-  void WriteLoop(File& file, TimelineText text);
+  void WriteLoop(File& file, TimelineText text, const std::future<void>& stop);
 
   Trace& trace_;
   const int rank_;
   bool recording_ = false;
   std::thread writer_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stopping_ = false;  // under the mutex
+  std::promise<void> stop_;  // of that thread
 };
 
 }  // namespace smddp

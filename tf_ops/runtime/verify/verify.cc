@@ -7,7 +7,7 @@
 #include <memory>
 #include <numeric>
 
-#include "collectives/hierarchical_allgather.h"
+#include "collectives/hierarchical.h"
 #include "core/hash.h"
 #include "core/shape.h"
 #include "core/slice.h"

@@ -16,8 +16,6 @@ class DeviceTensors {
  public:
   DeviceTensors(DeviceContext& context, const DeviceCall& call);
   ~DeviceTensors();
-  DeviceTensors(const DeviceTensors&) = delete;
-  DeviceTensors& operator=(const DeviceTensors&) = delete;
 
   // Takes the memory for pieces in host memory. False: there is none yet (BufferPool).
   Result<bool> Reserve();
