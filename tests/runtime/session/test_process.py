@@ -13,7 +13,7 @@ pytestmark = pytest.mark.launches
 RANKS = 2
 
 
-def test_threads_share_a_session() -> None:
-    output = launch([Path(__file__).with_name("threads.py")], RANKS, timeout=120).check().output
+def test_threads_share_a_session(tmp_path: Path) -> None:
+    output = launch([Path(__file__).with_name("threads.py"), tmp_path], RANKS, timeout=120).check().output
     for rank in range(RANKS):
         assert f"rank {rank} is through" in output, output

@@ -1,7 +1,10 @@
-"""Several Python threads of a rank use the session at once, each in an order of its own.  python threads.py"""
+"""Several Python threads of a rank use the session at once, each in an order of its own.  python threads.py FOLDER"""
 
 import random
+import sys
 import threading
+import time
+from pathlib import Path
 
 import numpy as np
 
@@ -47,21 +50,34 @@ def leaves_alone(thread: int) -> None:
         ended.append(str(error))
 
 
+def wait_for(file: Path) -> None:
+    give_up_at = time.monotonic() + 60
+    while not file.exists():
+        assert time.monotonic() < give_up_at, file
+        time.sleep(0.01)
+
+
 in_threads(work)
 if errors:
     raise errors[0]
 assert hvd.is_initialized()
 rank, ended = hvd.rank(), []
+# A session that ends with operations under way ends those of the other ranks too, so the barrier must be over there.
+passed, left = Path(sys.argv[1]) / "passed", Path(sys.argv[1]) / "left"
 if rank == 0:
     threads = [threading.Thread(target=leaves_alone, args=(number,)) for number in range(THREADS)]
     for thread in threads:
         thread.start()
     core().barrier("one")
+    wait_for(passed)
     hvd.shutdown()
+    left.touch()
     for thread in threads:
         thread.join()
     assert len(ended) == THREADS, ended
     assert all("ended" in text or "shut down" in text or "not been initialized" in text for text in ended), ended
 else:
     core().barrier("one")
+    passed.touch()
+    wait_for(left)
 print(f"rank {rank} is through")
