@@ -10,6 +10,16 @@ CUstream Native(DeviceStream stream) { return static_cast<CUstream>(stream); }
 CUevent NativeEvent(DeviceEvent event) { return static_cast<CUevent>(event); }
 CUdeviceptr Address(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
 
+std::string HexOf(const CUuuid& uuid) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex;
+  for (const char byte : uuid.bytes) {
+    hex += kDigits[static_cast<unsigned char>(byte) >> 4];
+    hex += kDigits[static_cast<unsigned char>(byte) & 15];
+  }
+  return hex;
+}
+
 Result<DeviceInfo> Describe(const Driver& driver, CUdevice device, int index) {
   char name[256] = "", bus_id[32] = "";
   CUuuid uuid = {};
@@ -21,7 +31,7 @@ Result<DeviceInfo> Describe(const Driver& driver, CUdevice device, int index) {
   SMDDP_CUDA(driver, cuDeviceGetAttribute, &info.processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
   info.index = index;
   info.name = name;
-  info.uuid.assign(uuid.bytes, sizeof(uuid.bytes));
+  info.uuid = HexOf(uuid);
   info.bus_id = bus_id;
   return info;
 }

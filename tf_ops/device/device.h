@@ -23,7 +23,7 @@ using DeviceEvent = void*;
 struct DeviceInfo {
   int index = 0;       // as this process counts
   std::string name;    // "NVIDIA H200"
-  std::string uuid;    // bytes: of the physical device, the same in all processes
+  std::string uuid;    // of the physical device, the same in all processes
   std::string bus_id;  // "0000:3B:00.0", for users
   size_t bytes = 0;    // of its memory
   int processors = 0;  // streaming multiprocessors

@@ -82,7 +82,7 @@ MUTATIONS = (
     ),
     Mutation("events that take the time", _DEVICE, "CU_EVENT_DISABLE_TIMING", "CU_EVENT_DEFAULT", ADAPTER),
     Mutation("memory that is pinned for one device", _DEVICE, "CU_MEMHOSTALLOC_PORTABLE", "0", ADAPTER),
-    Mutation("all devices have one uuid", _DEVICE, "info.uuid.assign(uuid.bytes, sizeof(uuid.bytes));", "", ADAPTER),
+    Mutation("all devices have one uuid", _DEVICE, "info.uuid = HexOf(uuid);", 'info.uuid = "0";', ADAPTER),
     Mutation("all memory is on device 0", _PLUGIN, "  return index;\n", "  return 0;\n", ADAPTER),
     Mutation(
         "pinned memory is a device's", _PLUGIN, " || (said == CUDA_SUCCESS && kind == CU_MEMORYTYPE_HOST)", "", ADAPTER
