@@ -52,8 +52,7 @@ def meet(start: Start, environment: Mapping[str, str], seconds: float) -> World:
         answer = _host(start, mine, secret, seconds) if start.rank == 0 else _attend(start, mine, secret, seconds)
         if "error" in answer:
             raise LaunchError(answer["error"])
-        key = hmac.new(secret.encode(), bytes.fromhex(answer["nonce"]), "sha256").digest()[:16]
-        return start.rank, answer["addresses"], key, os.dup(listener.fileno())
+        return start.rank, answer["addresses"], connection_key(secret, answer["nonce"]), os.dup(listener.fileno())
     finally:
         listener.close()
 
@@ -77,7 +76,7 @@ def _host(start: Start, mine: Mapping[str, Any], secret: str, seconds: float) ->
                     answer = answer or _refusal(start, came, hello)
                     came.setdefault(hello["rank"], hello)
                     peers[frame.peer] = hello["rank"]
-                    if not _is_loopback(here):
+                    if not is_loopback(here):
                         came[0]["address"] = here
             for peer in [peer for peer in peers if not server.is_connected(peer)]:
                 del came[peers.pop(peer)]  # it may come again
@@ -145,16 +144,23 @@ class _Notice:
             print(line, file=sys.stderr, flush=True)
 
 
+def connection_key(secret: str, nonce: str) -> bytes:
+    """The 16 bytes with which the ranks of one session sign, from the job's secret and the session's nonce in hex."""
+    return hmac.new(secret.encode(), bytes.fromhex(nonce), "sha256").digest()[:16]
+
+
 def _addresses(came: Mapping[int, Mapping[str, Any]]) -> list[str]:
     """Where each rank listens. One on rank 0's host may have come by an address that only leads there."""
     here = came[0].get("address", "127.0.0.1")
-    places = []
-    for _, rank in sorted(came.items()):
-        host = rank.get("address", here)
-        host = here if _is_loopback(host) else host
-        places.append(f"[{host}]:{rank['port']}" if ":" in host else f"{host}:{rank['port']}")
-    return places
+    return [endpoint(rank.get("address", here), rank["port"], here) for _, rank in sorted(came.items())]
 
 
-def _is_loopback(address: str) -> bool:
+def endpoint(host: str, port: int, here: str) -> str:
+    """`host:port`, with `here` in place of an address that only leads to the host that has seen it."""
+    host = here if is_loopback(host) else host
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(address: str) -> bool:
+    """Whether it leads to the same host only."""
     return address.startswith("127.") or address == "::1"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hmac
 import json
 import os
 import socket
@@ -14,7 +13,7 @@ from smddp_tf.exceptions import LaunchError
 from smddp_tf.link.channel import ADDRESS, KEY, Kind
 from smddp_tf.link.client import ControlClient
 from smddp_tf.link.server import listen
-from smddp_tf.rendezvous.meeting import World
+from smddp_tf.rendezvous.meeting import World, connection_key
 from smddp_tf.rendezvous.starters import NUMBER
 
 _launcher: ControlClient | None = None  # one connection in the life of this process
@@ -58,7 +57,7 @@ def join(environment: Mapping[str, str]) -> tuple[World, tuple[int, int, int, in
             raise LaunchError(f"This process, started as rank {number}, has lost the launcher: {error}") from None
         if "error" in answer:
             raise LaunchError(answer["error"])
-        key = hmac.new(environment[KEY].encode(), bytes.fromhex(answer["nonce"]), "sha256").digest()[:16]
+        key = connection_key(environment[KEY], answer["nonce"])
         _members = answer["members"]
         rank, size, local_rank, local_size = answer["place"]
         return (rank, answer["addresses"], key, os.dup(listener.fileno())), (rank, size, local_rank, local_size)

@@ -71,7 +71,7 @@ def run_elastic(
             return outcome
         before, newest = newest, _newest(folder)
         fruitless = 0 if newest > before else fruitless + 1
-        hosts = _hosts_now(settings.hosts, policy.growth, outcome.lost_hosts)
+        hosts = _hosts_now(settings.hosts, growth, outcome.lost_hosts)
         ranks = min(most, total_slots(hosts))
         if reason := _why_not_again(policy, outcome, starts, fruitless, ranks):
             say(f"the job is given up: {reason}. {_advice(folder, newest)}")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-_HERE = ("127.", "::1")
+from smddp_tf.rendezvous.meeting import endpoint, is_loopback
 
 
 class Joined(NamedTuple):
@@ -86,12 +86,8 @@ class Rounds:
 
     def _addresses(self, order: Iterable[int]) -> list[str]:
         """Where each listens. One on the launcher's host may have come by an address that leads there only."""
-        away = [one.launcher for one in self.joined.values() if not one.launcher.startswith(_HERE)]
-        places = []
-        for one in (self.joined[number] for number in order):
-            host = away[0] if away and one.address.startswith(_HERE) else one.address
-            places.append(f"[{host}]:{one.port}" if ":" in host else f"{host}:{one.port}")
-        return places
+        away = next((one.launcher for one in self.joined.values() if not is_loopback(one.launcher)), "")
+        return [endpoint(one.address, one.port, away or one.address) for one in map(self.joined.__getitem__, order)]
 
 
 def joined_of(told: Mapping[str, Any], peer: int, addresses: tuple[str, str]) -> Joined:
