@@ -26,7 +26,9 @@ def measured(folder: Path, ranks: int, shard: int) -> list[dict[str, int]]:
         pytest.skip("this kernel does not let a process forget how much memory it had")
     words = ["-m", "benchmarks.memory", "--folder", folder, "--shard", str(shard), "--optimizers", "AdamW"]
     words += [] if FULL else ["--width", "1536"]  # 57 million weights instead of 101
-    launch(words, ranks, timeout=400, env={"MALLOC_MMAP_THRESHOLD_": ALLOCATORS["alive"]}).check()
+    # With one thread for operations, temporaries of few variables' updates are alive at once: see docs/memory.md.
+    variables = {"MALLOC_MMAP_THRESHOLD_": ALLOCATORS["alive"], "TF_NUM_INTEROP_THREADS": "1"}
+    launch(words, ranks, timeout=400, env=variables).check()
     return [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(ranks)]
 
 
