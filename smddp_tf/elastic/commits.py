@@ -13,6 +13,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import io
 import os
 import pickle
 import re
@@ -22,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from io import BufferedReader
 from typing import IO, Any
@@ -73,6 +75,8 @@ class CommitFolder:
         self.keep = keep
         self.prefix = prefix
         self._written = 0  # the number of the last commit, if this object has written it
+        self._writer = ThreadPoolExecutor(1, "hvd.elastic commit")  # the interpreter's end waits for its work
+        self._begun: Future[int] | None = None
 
     def newest(self) -> int:
         """Returns the number of the newest commit, complete or not; 0 when there is none."""
@@ -88,6 +92,28 @@ class CommitFolder:
         Raises:
             OSError: it could not be written, or another job writes here; the commits before are untouched.
         """
+        with told_if_slow(f"writing a commit to {urls.shown(self.path)}"):
+            return self._write(content)
+
+    def begin(self, content: Any) -> None:
+        """Pickles `content`, and has a thread write it as the next commit, after the one that was begun before.
+
+        Raises:
+            OSError: that one could not be written; the commits before are untouched.
+        """
+        self.finish()
+        pickled = io.BytesIO()
+        cloudpickle.dump(content, pickled, protocol=pickle.HIGHEST_PROTOCOL)
+        self._begun = self._writer.submit(self._write, (pickled.getbuffer(),))
+
+    def finish(self) -> None:
+        """Waits until the commit that was begun last is on the disk; raises what `begin` does."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            with told_if_slow(f"writing a commit to {urls.shown(self.path)}"):
+                begun.result()
+
+    def _write(self, content: tuple[Any, ...]) -> int:
         self.hold()
         number = self.newest() + 1
         if self._written and number != self._written + 1:
@@ -95,8 +121,7 @@ class CommitFolder:
                 f"Another job, or another state, writes commits to {self.path}: {number - 1} is there, this one has "
                 f"written {self._written} last. {_ADVICE}"
             )
-        with told_if_slow(f"writing commit {number} to {urls.shown(self.path)}"):
-            self._store(self._name(number), content)
+        self._store(self._name(number), content)
         for old in sorted(self._numbers())[: -self.keep]:
             self._remove(self._name(old))
         self._written = number
@@ -272,7 +297,10 @@ def _write_content(file: IO[bytes], content: tuple[Any, ...]) -> None:
     writer = _Digesting(file)
     for each in content:
         for thing in each if isinstance(each, Iterator) else (each,):
-            cloudpickle.dump(thing, writer, protocol=pickle.HIGHEST_PROTOCOL)
+            if isinstance(thing, memoryview):  # pickled already
+                writer.write(thing)
+            else:
+                cloudpickle.dump(thing, writer, protocol=pickle.HIGHEST_PROTOCOL)
     file.seek(len(_MAGIC))
     file.write(writer.digest.digest())
     file.flush()

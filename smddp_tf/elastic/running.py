@@ -82,7 +82,10 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
                     state.on_reset()
                 resets, failed_resets = False, 0
                 _synchronize(state, skip_sync)
-                return func(state, *args, **kwargs)
+                result = func(state, *args, **kwargs)
+                if hasattr(state, "finish_commit"):
+                    state.finish_commit()
+                return result
             except HostsUpdatedInterrupt as interrupt:
                 skip_sync = interrupt.skip_sync
                 _check_no_rank_has_ended(interrupt)

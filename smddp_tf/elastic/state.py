@@ -97,11 +97,14 @@ class State:
     def commit(self) -> None:
         """Saves, and checks whether hosts have changed. All ranks call it at the same step.
 
-        With a folder (`commit_to`) it is on the disk when `commit` returns, on any rank.
+        With a folder (`commit_to`) rank 0 pickles the state into memory, and a thread writes it to the folder while
+        training continues. The next `commit` begins when that is done. Partitioned variables are gathered and written
+        by all ranks before `commit` returns.
 
         Raises:
             HostsUpdatedInterrupt: They have. What was saved is kept.
-            OSError: Rank 0 could not write to the folder. Raised on every rank; the commits before are still there.
+            OSError: Rank 0 could not write this commit, or the one before. Raised on every rank; earlier ones are still
+                in the folder.
         """
         self.save()
         self._check_host_updates(self._write_together() if self._folder is not None else "")
@@ -129,23 +132,30 @@ class State:
         if self._last_updated_timestamp > before:
             raise HostsUpdatedInterrupt(update == HostUpdateResult.removed)
 
-    def _write_together(self) -> str:
-        """Rank 0 writes what was saved, while the others send what it needs for that; returns what went wrong."""
-        return self._write() if self._rank() == 0 else ""
+    def finish_commit(self) -> None:
+        """Waits until the last commit is in the folder. `run` calls it when the training function has returned.
 
-    def _write(self) -> str:
+        Raises:
+            OSError: This is rank 0, and could not write it.
+        """
+        if self._folder is not None and (problem := self._problem_of(self._folder.finish)):
+            raise OSError(problem)
+
+    def _write_together(self) -> str:
+        """Rank 0 begins to write what was saved; returns what went wrong with it, or with the commit before."""
+        assert self._folder is not None
+        begin = self._folder.begin
+        return self._problem_of(lambda: begin(self.to_disk())) if self._rank() == 0 else ""
+
+    def _problem_of(self, write: Callable[[], Any]) -> str:
         assert self._folder is not None
         try:
-            self._folder.write(self.to_disk(), self._after_content())
+            write()
         except Exception as error:  # the others wait for this rank
             return urls.shown(
                 f"Rank 0 could not write a commit to {self._folder.path}: {type(error).__name__}: {error}"
             )
         return ""
-
-    def _after_content(self) -> Iterator[Any]:
-        """Yields the objects that are written to a commit after `to_disk()`."""
-        return iter(())
 
     def _take_parts(self, commit: Iterator[Any]) -> None:
         """Called on every rank with the content of a commit of which `from_disk` has left something out."""

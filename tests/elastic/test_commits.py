@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +120,7 @@ def test_state_goes_on_from_the_disk(tmp_path: Path) -> None:
     state.commit_to(tmp_path)
     state.batch, state.weights = 5, [1.5]
     state.commit()
+    state.finish_commit()
     state.batch = 6  # not committed
 
     later = state_of_rank_0(batch=0, weights=[0.0], new="kept")
@@ -135,8 +137,44 @@ def test_state_names_what_went_wrong(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     state = state_of_rank_0(batch=0)
     state.commit_to(tmp_path / "file")
-    with pytest.raises(OSError, match="Rank 0 could not write a commit to .*file"):
+    state.commit()
+    with pytest.raises(OSError, match="Rank 0 could not write a commit to .*file: FileExistsError"):
+        state.finish_commit()
+    state.finish_commit()  # it was told
+    state.batch = threading.Lock()
+    with pytest.raises(OSError, match="Rank 0 could not write a commit to .*file: TypeError: cannot pickle"):
         state.commit()
+
+
+def test_a_commit_is_written_while_training_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the state was when it was committed. The next one is begun when it is in the folder."""
+    may_store, store = threading.Event(), CommitFolder._store
+    monkeypatch.setattr(CommitFolder, "_store", lambda *args: may_store.wait(60) and store(*args))
+    state = state_of_rank_0(batch=1, rows=[10])
+    state.commit_to(tmp_path)
+    state.commit()
+    state.batch = 2
+    state.rows.append(20)
+    assert names(tmp_path) == []
+    timer = threading.Timer(0.2, may_store.set)
+    timer.start()
+    state.commit()
+    assert may_store.is_set()
+    assert CommitFolder(tmp_path).newest() >= 1
+    state.finish_commit()
+    (tmp_path / "commit-000000000002").unlink()
+    assert CommitFolder(tmp_path).read() == (1, {"batch": 1, "rows": [10]})
+
+
+def test_an_interpreter_ends_when_its_commit_is_written(tmp_path: Path) -> None:
+    code = (
+        "import sys, time\nfrom smddp_tf.elastic import ObjectState, commits\n"
+        "store = commits.CommitFolder._store\n"
+        "commits.CommitFolder._store = lambda *args: time.sleep(0.5) or store(*args)\n"
+        "state = ObjectState(lambda obj: obj, lambda: 0, batch=7)\nstate.commit_to(sys.argv[1])\nstate.commit()\n"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path], check=True, timeout=60)
+    assert CommitFolder(tmp_path).read() == (1, {"batch": 7})
 
 
 def test_folder_must_be_the_same_everywhere(tmp_path: Path) -> None:

@@ -109,6 +109,7 @@ def test_a_state_goes_on_from_the_store(store: Any) -> None:
     first, second = state(), state()
     first.batch, first.weights = 5, [1.5]
     first.commit()
+    first.finish_commit()
     second.resume()
     assert (second.batch, second.weights) == (5, [1.5])
 
@@ -116,6 +117,7 @@ def test_a_state_goes_on_from_the_store(store: Any) -> None:
 def test_errors_name_the_url(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     state = ObjectState(bcast_object=lambda obj: obj, get_rank=lambda: 0, batch=0)
     state.commit_to("s3://no-such-bucket/job")
+    state.commit()
     with pytest.raises(OSError, match="Rank 0 could not write a commit to s3://no-such-bucket/job.*does not exist"):
         state.commit()
     for wrong in ("nowhere://bucket/job", "s4://bucket/job"):

@@ -10,6 +10,7 @@ import tensorflow as tf
 import smddp_tf.keras as hvd_keras
 from smddp_tf import elastic
 from smddp_tf._native import loader
+from smddp_tf.elastic.commits import CommitFolder
 from smddp_tf.elastic.state import HostUpdateResult
 from smddp_tf.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from tests.support.trouble import Once
@@ -93,6 +94,24 @@ def test_messages_about_hosts_reach_all_ranks_at_one_commit(hvd, rank):
     state.on_hosts_updated(4)
     state.on_reset()
     state.commit()
+
+
+def test_all_ranks_learn_that_a_commit_was_not_written(hvd, rank, tmp_path, monkeypatch):
+    def full_disk(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(CommitFolder, "_store", full_disk)
+    state = elastic.ObjectState(step=1 + rank)
+    state.commit_to(tmp_path)
+    state.commit()
+    with pytest.raises(OSError, match="Rank 0 could not write a commit to .*: no space left"):
+        state.commit()
+    loop = elastic.run(lambda state: state.commit())
+    if rank == 0:
+        with pytest.raises(OSError, match="Rank 0 could not write a commit to .*: no space left"):
+            loop(state)
+    else:
+        assert loop(state) is None
 
 
 def test_other_errors_pass(hvd, rank, size):

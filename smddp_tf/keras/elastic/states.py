@@ -15,7 +15,7 @@ from smddp_tf.elastic.state import ObjectState
 from smddp_tf.elastic.variables import check_fit, check_parts, copies
 from smddp_tf.keras._backend import build_optimizer, optimizer_variables
 from smddp_tf.keras.roles.wrapping import reducer_on
-from smddp_tf.keras.saving.sharded_variables import full_value, shard_of, together
+from smddp_tf.keras.saving.sharded_variables import full_value, saves_together, shard_of, together
 
 
 class TensorFlowKerasState(ObjectState):
@@ -102,10 +102,15 @@ class TensorFlowKerasState(ObjectState):
         self.restore()
 
     def _write_together(self) -> str:
-        return together(self.model, self._write, self._optimizers()) or ""
+        if not saves_together(self.model, self._optimizers()):
+            return super()._write_together()
+        return together(self.model, self._write_all, self._optimizers()) or ""
 
-    def _after_content(self) -> Iterator[Any]:
-        return (full_value(variable) for variable, _ in self._saved if layout_of(variable) is not None)
+    def _write_all(self) -> str:
+        assert self._folder is not None
+        write = self._folder.write
+        parted = (full_value(variable) for variable, _ in self._saved if layout_of(variable) is not None)
+        return self._problem_of(lambda: write(self.to_disk(), parted))
 
     def _take_parts(self, commit: Iterator[Any]) -> None:
         for variable, value in zip(self._variables(), next(commit)["values"]):
