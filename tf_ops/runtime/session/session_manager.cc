@@ -185,12 +185,8 @@ Result<SetProposal::Entry> SessionManager::EntryOf(const ProcessSetSpec& spec) c
 
 // The texts of all ranks. A named request like any other: the stall watch names missing ranks.
 Result<std::vector<std::string>> SessionManager::Ask(const std::string& mine, bool at_start) {
-  AllgatherRequest request;
-  request.name = at_start ? "hvd.init" : "hvd.add_process_set or hvd.remove_process_set";
-  TensorRef& tensor = request.tensors.emplace_back();
-  tensor.dtype = DType::kUInt8;
-  tensor.shape = {static_cast<int64_t>(mine.size())};
-  tensor.input = mine.data();
+  const char* const name = at_start ? "hvd.init" : "hvd.add_process_set or hvd.remove_process_set";
+  Request request(RequestKind::kAllgather, name, {{DType::kUInt8, {static_cast<int64_t>(mine.size())}, mine.data()}});
   std::string all;
   std::vector<int64_t> lengths;
   request.allocate = [&](int, const std::vector<int64_t>& bytes_of_rank) -> Result<void*> {
@@ -201,7 +197,7 @@ Result<std::vector<std::string>> SessionManager::Ask(const std::string& mine, bo
     return static_cast<void*>(all.data());
   };
   const auto done = std::make_shared<std::promise<Status>>();
-  session_->Allgather(std::move(request), [done](const Status& status) { done->set_value(status); });
+  session_->Submit(std::move(request), [done](const Status& status) { done->set_value(status); });
   SMDDP_RETURN_IF_ERROR(done->get_future().get());
   std::vector<std::string> texts;
   size_t at = 0;
