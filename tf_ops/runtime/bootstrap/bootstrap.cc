@@ -34,7 +34,6 @@ struct Hello {
   TensorMemoryAddress tensors;
 
   SMDDP_FIELDS(version, host, settings, versions, shared_bytes, tensors);
-  bool IsWellFormed() const { return true; }
 };
 
 // The second message of a rank.
@@ -43,7 +42,6 @@ struct Ready {
   bool maps_tensors = false;  // of all other ranks of its node
 
   SMDDP_FIELDS(segment, maps_tensors);
-  bool IsWellFormed() const { return true; }
 };
 
 // A kind of facts: how its sentences begin, and what to do where ranks differ.

@@ -149,7 +149,6 @@ struct JoinNotice {
   StepCounts steps;      // the sender's steps
 
   SMDDP_FIELDS(round, joins, drained, steps);
-  bool IsWellFormed() const { return true; }
 };
 
 // From rank 0: all ranks have joined.
@@ -195,7 +194,6 @@ struct RequestGivenUp {
   }
 
   SMDDP_FIELDS(name, missing, round);
-  bool IsWellFormed() const { return true; }
 };
 
 // The sender's session has ended. `clean`: nothing was under way there. `listens`: it still reads messages
@@ -208,7 +206,6 @@ struct Goodbye {
   std::vector<int> told;
 
   SMDDP_FIELDS(clean, listens, told);
-  bool IsWellFormed() const { return true; }
 };
 
 // Ranks that have left, passed on by another rank.
@@ -217,9 +214,6 @@ struct Departed {
   std::vector<std::pair<int, Goodbye>> ranks;
 
   SMDDP_FIELDS(ranks);
-  bool IsWellFormed() const {
-    return std::all_of(ranks.begin(), ranks.end(), [](const auto& each) { return each.second.IsWellFormed(); });
-  }
 };
 
 // The session has failed.
@@ -235,7 +229,6 @@ struct Abort {
 struct HeartbeatMessage {
   static constexpr ControlType kType = ControlType::kHeartbeat;
   SMDDP_FIELDS();
-  bool IsWellFormed() const { return true; }
 };
 
 // Several messages for one rank, none of them a batch.
