@@ -206,7 +206,7 @@ Result<const AllreduceAlgorithm*> RailAlgorithmNamed(const std::string& name) {
   if (name.empty() || name == "auto") return nullptr;
   if (const AllreduceAlgorithm* algorithm = AlgorithmByName(name)) return algorithm;
   std::string names = "auto";
-  for (const AllreduceAlgorithm* algorithm : Algorithms()) names += std::string(", ") + algorithm->info().name;
+  for (const AllreduceAlgorithm* algorithm : Algorithms()) names += std::string(", ") + algorithm->name;
   return Status(Reason::kBadArgument, "Environment variable SMDDP_RAIL_ALGORITHM must be one of ", names,
                 ". Received: '", name, "'. Correct or unset it on every rank.");
 }

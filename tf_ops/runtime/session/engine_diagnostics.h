@@ -25,7 +25,7 @@ class EngineDiagnostics : public SessionDiagnostics {
   RaisedState Raised() const override;
   SessionStats Stats() const override;
   std::string RailAlgorithm(int64_t elements, DType dtype) const override {
-    return RailAlgorithmFor(parts_.fabric(), elements, dtype, /*places_vary=*/false).info().name;
+    return RailAlgorithmFor(parts_.fabric(), elements, dtype, /*places_vary=*/false).name;
   }
   void TraceStart() override { engine_.trace().Start(); }
   std::vector<TraceEvent> TraceStop() override {
