@@ -77,10 +77,10 @@ bool NamesAFile(const std::string& bytes) {
 
 // Lets the engine work on what it was given.
 void Settle(smddp::EngineSession& session) {
-  for (int64_t before = -1, wakeups = session.diagnostics().Stats().engine_wakeups; before != wakeups;) {
-    before = wakeups;
+  for (int64_t before = -1, turns = session.turns(); before != turns;) {
+    before = turns;
     sched_yield();
-    wakeups = session.diagnostics().Stats().engine_wakeups;
+    turns = session.turns();
   }
 }
 
