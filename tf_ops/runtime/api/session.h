@@ -112,8 +112,8 @@ class Session {
   // whose plans have equal specs and sites reduce together. If a rank uses another spec of the same key at the same
   // time, every tensor of the plan ends with an error.
   virtual Result<int> RegisterPlan(const PlanSpec& spec) = 0;
-  // Which of `parts` parts is mine (collectives/node/parts.h), or why there cannot be so many.
-  virtual Result<int> PlaceInParts(int parts) = 0;
+  // Which of `parts` parts is a rank's (collectives/node/parts.h), or why there cannot be so many.
+  virtual Result<int> PlaceInParts(int rank, int parts) = 0;
   // A tensor is ready. Its bucket starts when the bucket's last tensor is ready.
   virtual void ReducePlanned(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) = 0;
 

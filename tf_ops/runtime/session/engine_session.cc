@@ -46,13 +46,13 @@ Result<int> EngineSession::RegisterPlan(const PlanSpec& spec) {
   if (spec.op == ReduceOp::kAdasum) {
     return Status(Reason::kBadArgument, "Adasum cannot be used with plans: its tensors are matched by name.");
   }
-  if (!spec.parting.whole()) SMDDP_RETURN_IF_ERROR(PlaceInParts(spec.parting.parts).status());
+  if (!spec.parting.whole()) SMDDP_RETURN_IF_ERROR(PlaceInParts(topology().rank(), spec.parting.parts).status());
   return registry_.NumberOf(spec);
 }
 
-Result<int> EngineSession::PlaceInParts(int parts) {
+Result<int> EngineSession::PlaceInParts(int rank, int parts) {
   SMDDP_RETURN_IF_ERROR(CheckParts(topology(), parts_->fabric().chunk_bytes, parts));
-  return smddp::PlaceInParts(topology(), parts);
+  return smddp::PlaceInParts(topology(), rank, parts);
 }
 
 void EngineSession::ReducePlanned(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) {

@@ -31,7 +31,7 @@ class EngineSession : public Session {
 
   const Topology& topology() const override { return parts_->fabric().topology; }
   Result<int> RegisterPlan(const PlanSpec& spec) override;
-  Result<int> PlaceInParts(int parts) override;
+  Result<int> PlaceInParts(int rank, int parts) override;
   void ReducePlanned(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) override;
   void Submit(Request request, DoneCallback done) override;
   void Join(int* last, DoneCallback done) override;
