@@ -72,9 +72,8 @@ struct Collective : Arithmetic {
 //   kReducescatter  the same; `output` has room for my rows (core/slice.h RowsOf), and is not `input`
 //   kBroadcast      copies root's tensors to all ranks. On the root input is read; elsewhere only output is written
 //   kAllgather      concatenates along dimension 0 in rank order. Only the first dimension may differ between ranks
-//   kAlltoall       sends consecutive rows of a tensor to each rank; the result is the concatenation of the rows
-//   received
-//                   from each rank, in rank order. Only the first dimension may differ between ranks
+//   kAlltoall       sends consecutive rows of a tensor to each rank; the result is what came from each, in rank order.
+//                   Only the first dimension may differ between ranks
 struct Request : Collective {
   Request() = default;
   Request(RequestKind kind, std::string name, std::vector<TensorRef> tensors, const Arithmetic& arithmetic = {})
