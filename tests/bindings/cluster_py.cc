@@ -141,7 +141,7 @@ std::vector<int64_t> Allreduce(const std::vector<std::string>& hosts, const std:
   } else {
     Waiters waiters;
     for (int rank = 0; rank < cluster->size(); ++rank) {
-      cluster->session(rank).Allreduce({arithmetic, "cluster", pieces[rank]}, waiters.callback());
+      cluster->session(rank).Submit({RequestKind::kAllreduce, "cluster", pieces[rank], arithmetic}, waiters.callback());
     }
     waiters.WaitAll();
   }
@@ -158,7 +158,9 @@ void Broadcast(const std::vector<std::string>& hosts, const std::vector<Bytes>& 
   for (int rank = 0; rank < cluster->size(); ++rank) {
     const Bytes& array = arrays[rank];
     const TensorRef tensor = {DType::kUInt8, {static_cast<int64_t>(array.size())}, array.data(), array.data()};
-    cluster->session(rank).Broadcast({"cluster", {tensor}, root}, waiters.callback());
+    Request request(RequestKind::kBroadcast, "cluster", {tensor});
+    request.root = root;
+    cluster->session(rank).Submit(std::move(request), waiters.callback());
   }
   waiters.WaitAll();
 }
@@ -184,14 +186,12 @@ nb::list Allgather(const std::vector<std::string>& hosts, const std::vector<Byte
   std::vector<std::vector<uint8_t>> results(inputs.size());
   Waiters waiters;
   for (int rank = 0; rank < cluster->size(); ++rank) {
-    AllgatherRequest request;
-    request.name = "cluster";
-    request.tensors = {RowsOfBytes(inputs[rank], row_bytes)};
+    Request request(RequestKind::kAllgather, "cluster", {RowsOfBytes(inputs[rank], row_bytes)});
     request.allocate = [&result = results[rank], row_bytes](int, const std::vector<int64_t>& rows) -> Result<void*> {
       result.resize(std::accumulate(rows.begin(), rows.end(), int64_t{0}) * row_bytes);
       return result.data();
     };
-    cluster->session(rank).Allgather(std::move(request), waiters.callback());
+    cluster->session(rank).Submit(std::move(request), waiters.callback());
   }
   waiters.WaitAll();
   return AsArrays(results);
@@ -205,16 +205,14 @@ nb::list Alltoall(const std::vector<std::string>& hosts, const std::vector<Bytes
   std::vector<std::vector<uint8_t>> results(inputs.size());
   Waiters waiters;
   for (int rank = 0; rank < cluster->size(); ++rank) {
-    AlltoallRequest request;
-    request.name = "cluster";
-    request.tensor = RowsOfBytes(inputs[rank], row_bytes);
+    Request request(RequestKind::kAlltoall, "cluster", {RowsOfBytes(inputs[rank], row_bytes)});
     request.even_split = splits[rank].empty();
     request.splits = splits[rank];
-    request.allocate = [&result = results[rank], row_bytes](const std::vector<int64_t>& rows) -> Result<void*> {
+    request.allocate = [&result = results[rank], row_bytes](int, const std::vector<int64_t>& rows) -> Result<void*> {
       result.resize(std::accumulate(rows.begin(), rows.end(), int64_t{0}) * row_bytes);
       return result.data();
     };
-    cluster->session(rank).Alltoall(std::move(request), waiters.callback());
+    cluster->session(rank).Submit(std::move(request), waiters.callback());
   }
   waiters.WaitAll();
   return AsArrays(results);
@@ -229,7 +227,7 @@ void Reducescatter(const std::vector<std::string>& hosts, const std::vector<Byte
   auto cluster = StartCluster(hosts, inputs.size(), chunk_bytes);
   Waiters waiters;
   for (int rank = 0; rank < cluster->size(); ++rank) {
-    AllreduceRequest request = {{static_cast<ReduceOp>(op), prescale, postscale}, "cluster", {}};
+    Request request(RequestKind::kReducescatter, "cluster", {}, {static_cast<ReduceOp>(op), prescale, postscale});
     size_t from = 0, into = 0;
     for (int64_t count : rows) {
       request.tensors.push_back(
@@ -239,7 +237,7 @@ void Reducescatter(const std::vector<std::string>& hosts, const std::vector<Byte
       into += static_cast<size_t>(RowsOf(count, cluster->size(), rank).size()) * row_bytes;
     }
     if (from != inputs[rank].size() || into != outputs[rank].size()) throw nb::value_error("Wrong length of an array.");
-    cluster->session(rank).Reducescatter(std::move(request), waiters.callback());
+    cluster->session(rank).Submit(std::move(request), waiters.callback());
   }
   waiters.WaitAll();
 }
@@ -258,11 +256,10 @@ void Concurrent(const std::vector<std::string>& hosts, const std::vector<std::ve
       const Bytes& array = arrays[rank][i];
       const TensorRef tensor = {DType::kFloat32, {static_cast<int64_t>(array.size() / 4)}, array.data(), array.data()};
       const std::string name = "operation " + std::to_string(i);
-      if (i % 2 == 0) {
-        cluster->session(rank).Allreduce({{ReduceOp::kSum}, name, {tensor}}, waiters.callback());
-      } else {
-        cluster->session(rank).Broadcast({name, {tensor}, static_cast<int>(i) % size}, waiters.callback());
-      }
+      const RequestKind kind = i % 2 == 0 ? RequestKind::kAllreduce : RequestKind::kBroadcast;
+      Request request(kind, name, {tensor}, {ReduceOp::kSum});
+      if (kind == RequestKind::kBroadcast) request.root = static_cast<int>(i) % size;
+      cluster->session(rank).Submit(std::move(request), waiters.callback());
     }
   }
   waiters.WaitAll();
@@ -291,17 +288,17 @@ void ConcurrentPlanned(const std::vector<std::string>& hosts, const std::vector<
 std::vector<std::string> SameNameTwice(const std::vector<std::string>& hosts) {
   auto cluster = StartCluster(hosts, hosts.size(), 0);
   Waiter first_of_0, second_of_0;
-  cluster->session(0).Barrier({"twice"}, first_of_0.callback());
-  cluster->session(0).Barrier({"twice"}, second_of_0.callback());
+  cluster->session(0).Submit({RequestKind::kBarrier, "twice", {}}, first_of_0.callback());
+  cluster->session(0).Submit({RequestKind::kBarrier, "twice", {}}, second_of_0.callback());
   usleep(20000);  // rank 0's engine has both before anybody else asks
   std::list<Waiter> firsts, seconds;
   for (int rank = 1; rank < cluster->size(); ++rank) {
-    cluster->session(rank).Barrier({"twice"}, firsts.emplace_back().callback());
+    cluster->session(rank).Submit({RequestKind::kBarrier, "twice", {}}, firsts.emplace_back().callback());
   }
   for (Waiter& first : firsts) ThrowIfError(first.Wait());
   ThrowIfError(first_of_0.Wait());
   for (int rank = 1; rank < cluster->size(); ++rank) {
-    cluster->session(rank).Barrier({"twice"}, seconds.emplace_back().callback());
+    cluster->session(rank).Submit({RequestKind::kBarrier, "twice", {}}, seconds.emplace_back().callback());
   }
   std::vector<std::string> messages = {second_of_0.Wait().message()};
   for (Waiter& second : seconds) messages.push_back(second.Wait().message());

@@ -22,8 +22,11 @@ void Allreduce(const std::vector<Array>& arrays, const std::string& dtype, const
   const WireDType wire = ValueOrThrow(WireDTypeFromName(wire_dtype));
   Waiter waiter;
   SessionOrThrow(process_set)
-      ->Allreduce({{static_cast<ReduceOp>(op), prescale, postscale, wire}, name, RefsTo(arrays, dtype)},
-                  waiter.callback());
+      ->Submit({RequestKind::kAllreduce,
+                name,
+                RefsTo(arrays, dtype),
+                {static_cast<ReduceOp>(op), prescale, postscale, wire}},
+               waiter.callback());
   ThrowIfError(waiter.Wait());
 }
 
@@ -39,21 +42,19 @@ void ReducePlanned(int plan, int index, const Array& array, const std::string& d
 nb::tuple Alltoall(const Array& array, const std::string& dtype, const std::optional<std::vector<int64_t>>& splits,
                    const std::string& name, int process_set) {
   Waiter waiter;
-  AlltoallRequest request;
-  request.name = name;
-  request.tensor = RefTo(array, dtype);
+  Request request(RequestKind::kAlltoall, name, {RefTo(array, dtype)});
   request.even_split = !splits;
   if (splits) request.splits = *splits;
-  RowsFromEach result(request.tensor.row_bytes());
-  request.allocate = [&](const std::vector<int64_t>& received) { return result.Allocate(received); };
-  SessionOrThrow(process_set)->Alltoall(std::move(request), waiter.callback());
+  RowsFromEach result(request.tensors[0].row_bytes());
+  request.allocate = [&](int, const std::vector<int64_t>& received) { return result.Allocate(received); };
+  SessionOrThrow(process_set)->Submit(std::move(request), waiter.callback());
   ThrowIfError(waiter.Wait());
   return result.Take();
 }
 
 void Barrier(const std::string& name, int process_set) {
   Waiter waiter;
-  SessionOrThrow(process_set)->Barrier({name}, waiter.callback());
+  SessionOrThrow(process_set)->Submit({RequestKind::kBarrier, name, {}}, waiter.callback());
   ThrowIfError(waiter.Wait());
 }
 

@@ -141,7 +141,8 @@ std::vector<std::string> Steps(const std::vector<std::string>& hosts, const std:
         }
       }
       if (!planned) {
-        cluster->session(rank).Allreduce({spec, "on GPUs", tensors}, waiters[rank].emplace_back().callback());
+        cluster->session(rank).Submit({RequestKind::kAllreduce, "on GPUs", tensors, spec},
+                                      waiters[rank].emplace_back().callback());
       }
     }
     for (const int rank : ranks) {

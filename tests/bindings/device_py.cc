@@ -36,7 +36,7 @@ using Tensor = std::tuple<uintptr_t, std::vector<int64_t>>;
 // Returns when `stream` waits for the results; the host has not waited for the GPU on their way up.
 void Allreduce(const std::vector<Tensor>& tensors, const std::string& dtype, const std::string& name, int op,
                double prescale, double postscale, const std::string& wire_dtype, uintptr_t stream, int process_set) {
-  AllreduceRequest request = {{static_cast<ReduceOp>(op), prescale, postscale}, name, {}};
+  Request request(RequestKind::kAllreduce, name, {}, {static_cast<ReduceOp>(op), prescale, postscale});
   request.wire_dtype = ValueOrThrow(WireDTypeFromName(wire_dtype));
   for (const auto& [address, shape] : tensors) {
     void* const memory = reinterpret_cast<void*>(address);
@@ -45,7 +45,7 @@ void Allreduce(const std::vector<Tensor>& tensors, const std::string& dtype, con
     request.tensors.push_back(std::move(tensor));
   }
   Waiter waiter;
-  SessionOrThrow(process_set)->Allreduce(std::move(request), waiter.callback());
+  SessionOrThrow(process_set)->Submit(std::move(request), waiter.callback());
   ThrowIfError(waiter.Wait());
 }
 

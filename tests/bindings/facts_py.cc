@@ -46,17 +46,10 @@ nb::list EnvironmentList() {
   return rows;
 }
 
-nb::list AlgorithmList() {
-  nb::list rows;
-  for (const AllreduceAlgorithm* algorithm : Algorithms()) {
-    nb::dict row;
-    row["name"] = algorithm->info().name;
-    row["steps"] = algorithm->info().steps;
-    row["messages"] = algorithm->info().messages;
-    row["traffic"] = algorithm->info().traffic;
-    rows.append(row);
-  }
-  return rows;
+std::vector<std::string> AlgorithmNames() {
+  std::vector<std::string> names;
+  for (const AllreduceAlgorithm* algorithm : Algorithms()) names.push_back(algorithm->name);
+  return names;
 }
 
 std::string RailAlgorithm(int64_t elements, const std::string& dtype) {
@@ -70,7 +63,7 @@ void BindFacts(nb::module_& m) {
   m.def("trace_stop", &TraceStop);
   m.def("env_variables", &EnvironmentList);
   m.def("unknown_variables", &UnknownNames, nb::arg("names"));
-  m.def("algorithms", &AlgorithmList);
+  m.def("algorithms", &AlgorithmNames);
   m.def("rail_algorithm", &RailAlgorithm, nb::arg("elements"), nb::arg("dtype"));
   m.def("mpi_library_version", [] { return std::string(TheMpi().version_text()); });
 }

@@ -98,7 +98,7 @@ nb::list Run(const std::string& name, const std::vector<Bytes>& arrays, const st
 }
 
 nb::tuple CostOf(const std::string& name, int members) {
-  const AlgorithmCost cost = Named(name).info().cost(members);
+  const AlgorithmCost cost = Named(name).cost(members);
   return nb::make_tuple(cost.steps, cost.messages, cost.traffic);
 }
 
@@ -106,7 +106,7 @@ std::string Choose(int members, int rails, int64_t bytes, const std::string& dty
                    double bytes_per_s, bool places_vary, int64_t chunk_bytes) {
   const LinkSpeed link = {latency_s, message_s, bytes_per_s};
   const DType of_data = ValueOrThrow(DTypeFromName(dtype));
-  return ChooseAlgorithm({members, rails, bytes, chunk_bytes, of_data, places_vary}, link).info().name;
+  return ChooseAlgorithm({members, rails, bytes, chunk_bytes, of_data, places_vary}, link).name;
 }
 
 int64_t BucketBytes(const std::vector<int64_t>& elements, const std::string& wire_dtype, int nodes) {

@@ -57,7 +57,8 @@ class Ranks {
     std::vector<TensorRef> tensors;
     for (const Floats& array : arrays) tensors.push_back(InPlace(array));
     Pending pending;
-    session(rank).Allreduce({{static_cast<ReduceOp>(op)}, name, std::move(tensors)}, pending.callback());
+    session(rank).Submit({RequestKind::kAllreduce, name, std::move(tensors), {static_cast<ReduceOp>(op)}},
+                         pending.callback());
     return pending;
   }
 
@@ -65,19 +66,17 @@ class Ranks {
   Pending Other(int rank, const std::string& kind, const Floats& array, const std::string& name) {
     Pending pending;
     if (kind == "broadcast") {
-      session(rank).Broadcast({name, {InPlace(array)}, 0}, pending.callback());
+      session(rank).Submit({RequestKind::kBroadcast, name, {InPlace(array)}}, pending.callback());
     } else if (kind == "barrier") {
-      session(rank).Barrier({name}, pending.callback());
+      session(rank).Submit({RequestKind::kBarrier, name, {}}, pending.callback());
     } else {
-      AllgatherRequest request;
-      request.name = name;
-      request.tensors = {InPlace(array)};
+      Request request(RequestKind::kAllgather, name, {InPlace(array)});
       const auto memory = std::make_shared<std::vector<float>>();
       request.allocate = [memory](int, const std::vector<int64_t>& rows) -> Result<void*> {
         memory->resize(std::accumulate(rows.begin(), rows.end(), int64_t{0}));
         return memory->data();
       };
-      session(rank).Allgather(std::move(request), [memory, done = pending.callback()](const Status& s) { done(s); });
+      session(rank).Submit(std::move(request), [memory, done = pending.callback()](const Status& s) { done(s); });
     }
     return pending;
   }

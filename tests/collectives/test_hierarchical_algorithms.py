@@ -14,7 +14,7 @@ pytestmark = pytest.mark.native
 _core = native_module.core()
 
 SUM = 1
-ALGORITHMS = [row["name"] for row in _core.algorithms()]
+ALGORITHMS = _core.algorithms()
 SEVERAL_NODES = {name: hosts for name, hosts in LAYOUTS.items() if len(set(hosts)) > 1}
 SEVERAL_NODES["1 x 8"] = [f"h{node}" for node in range(8)]
 DTYPES = {

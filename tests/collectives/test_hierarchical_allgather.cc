@@ -14,15 +14,13 @@ void Check(const Hosts& hosts, const std::vector<int64_t>& rows) {
   AsRanks(hosts, [&](int rank, Session& session) {
     const std::vector<float> mine = ValuesOf(rank, 3 * rows[rank]);
     std::vector<float> all;
-    AllgatherRequest request;
-    request.name = "gather";
-    request.tensors = {{DType::kFloat32, {rows[rank], 3}, mine.data(), nullptr}};
+    Request request(RequestKind::kAllgather, "gather", {{DType::kFloat32, {rows[rank], 3}, mine.data(), nullptr}});
     request.allocate = [&](int, const std::vector<int64_t>& dim0_of_rank) -> Result<void*> {
       CHECK(dim0_of_rank == rows);
       all.assign(expected.size(), -1);
       return all.data();
     };
-    CHECK(Wait([&](DoneCallback done) { session.Allgather(request, done); }).ok());
+    CHECK(Wait([&](DoneCallback done) { session.Submit(request, done); }).ok());
     CHECK((all == expected));
   });
 }

@@ -116,7 +116,6 @@ TEST_CASE("a length beyond the end allocates nothing") {
 struct Ended {
   Status status;
   SMDDP_FIELDS(status);
-  bool IsWellFormed() const { return true; }
 };
 
 TEST_CASE("an unknown reason of another rank is an internal error") {
@@ -132,13 +131,11 @@ struct One {
   static constexpr Kind kType = Kind::kOne;
   int32_t number = 0;
   SMDDP_FIELDS(number);
-  bool IsWellFormed() const { return true; }
 };
 struct Two {
   static constexpr Kind kType = Kind::kTwo;
   int32_t number = 0;
   SMDDP_FIELDS(number);
-  bool IsWellFormed() const { return true; }
 };
 
 TEST_CASE("a control message is not taken for one of another type") {

@@ -41,7 +41,7 @@ void Propose(fuzz::Input input) {
     by_rank.push_back(std::move(*proposal));
   }
   (void)smddp::SetsToMake(by_rank, {{0, {0, 1, 2}}, {1, {0, 2}}}).ok();
-  (void)smddp::CheckRemoval(by_rank).ok();
+  (void)smddp::CheckSameKind(by_rank).ok();
 }
 
 }  // namespace

@@ -37,14 +37,19 @@ class Requests {
       result->resize(static_cast<size_t>(total) * 2);
       return static_cast<void*>(result->data());
     };
-    session.Allreduce({{smddp::ReduceOp::kSum}, "a", {small}}, done());
-    session.Allreduce({{smddp::ReduceOp::kSum}, "b", {large}}, done());
-    session.Broadcast({"c", {large}, 1}, done());
-    session.Allgather(
-        {"d", {small}, [=](int, const std::vector<int64_t>& rows) { return into(&memory_.gathered, rows); }}, done());
-    smddp::AlltoallRequest alltoall = {"e", small, false, {2, 2}, nullptr};
-    alltoall.allocate = [=](const std::vector<int64_t>& rows) { return into(&memory_.received, rows); };
-    session.Alltoall(std::move(alltoall), done());
+    using smddp::RequestKind;
+    session.Submit({RequestKind::kAllreduce, "a", {small}, {smddp::ReduceOp::kSum}}, done());
+    session.Submit({RequestKind::kAllreduce, "b", {large}, {smddp::ReduceOp::kSum}}, done());
+    smddp::Request broadcast(RequestKind::kBroadcast, "c", {large});
+    broadcast.root = 1;
+    session.Submit(std::move(broadcast), done());
+    smddp::Request allgather(RequestKind::kAllgather, "d", {small});
+    allgather.allocate = [=](int, const std::vector<int64_t>& rows) { return into(&memory_.gathered, rows); };
+    session.Submit(std::move(allgather), done());
+    smddp::Request alltoall(RequestKind::kAlltoall, "e", {small});
+    alltoall.splits = {2, 2};
+    alltoall.allocate = [=](int, const std::vector<int64_t>& rows) { return into(&memory_.received, rows); };
+    session.Submit(std::move(alltoall), done());
     smddp::PlanSpec spec;
     spec.key = "p";
     spec.tensors = {{smddp::DType::kFloat32, {1000, 3}}, {smddp::DType::kFloat32, {4, 2}}};
@@ -72,10 +77,10 @@ bool NamesAFile(const std::string& bytes) {
 
 // Lets the engine work on what it was given.
 void Settle(smddp::EngineSession& session) {
-  for (int64_t before = -1, wakeups = session.diagnostics().Stats().engine_wakeups; before != wakeups;) {
-    before = wakeups;
+  for (int64_t before = -1, turns = session.turns(); before != turns;) {
+    before = turns;
     sched_yield();
-    wakeups = session.diagnostics().Stats().engine_wakeups;
+    turns = session.turns();
   }
 }
 

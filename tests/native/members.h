@@ -87,7 +87,7 @@ inline void CheckAlgorithm(const AllreduceAlgorithm& algorithm) {
     }
     if (size == 1) continue;
     const int64_t elements = int64_t{2520} * 32;  // slices are equal
-    const AlgorithmCost cost = algorithm.info().cost(size);
+    const AlgorithmCost cost = algorithm.cost(size);
     Members members(size);
     std::vector<std::vector<float>> data(size, std::vector<float>(elements, 1));
     Allreduce(algorithm, &members, &data);
@@ -111,7 +111,7 @@ inline void CheckChains(const AllreduceAlgorithm& algorithm) {
     Allreduce(algorithm, &members, &data);
     int longest = 0;
     for (int member = 0; member < size; ++member) longest = std::max(longest, members.transport(member).depth());
-    const int most = algorithm.info().cost(size).steps;
+    const int most = algorithm.cost(size).steps;
     CHECK(longest <= most);
     CHECK(longest >= most - ((size & (size - 1)) != 0 ? 1 : 0));  // folded: not every chain is the longest
   }

@@ -46,7 +46,7 @@ inline Status Wait(const std::function<void(DoneCallback)>& submit) {
 inline Status Sum(Session& session, const std::string& name, std::vector<float>* data) {
   return Wait([&](DoneCallback done) {
     const TensorRef tensor = {DType::kFloat32, {static_cast<int64_t>(data->size())}, data->data(), data->data()};
-    session.Allreduce({{ReduceOp::kSum}, name, {tensor}}, done);
+    session.Submit({RequestKind::kAllreduce, name, {tensor}, {ReduceOp::kSum}}, done);
   });
 }
 

@@ -123,7 +123,7 @@ void Rank::AskTheDead() {
   const auto refused = [](const Status& status) {
     if (status.ok()) Fail("a session that has ended said OK");
   };
-  session_.Barrier({"too late"}, answers_.Expect("barrier of a dead session", refused));
+  session_.Submit({RequestKind::kBarrier, "too late", {}}, answers_.Expect("barrier of a dead session", refused));
   session_.ReducePlanned({plan_, 0}, TensorRef(), answers_.Expect("tensor of a dead session", refused));
   int last = 0;
   session_.Join(&last, answers_.Expect("join of a dead session", refused));
@@ -171,9 +171,7 @@ void Rank::CheckReduced(const Op& op, const std::vector<int>& ranks, DType dtype
 void Rank::SubmitReduction(const Round& round, const Op& op, bool check) {
   Memory& memory = NewMemory();
   const bool scatters = op.kind == RequestKind::kReducescatter;
-  smddp::AllreduceRequest request;
-  request.name = op.name;
-  request.op = op.op;
+  smddp::Request request(op.kind, op.name, {}, {op.op});
   std::vector<int64_t> firsts;
   for (size_t t = 0; t < op.shapes.size(); ++t) {
     std::vector<int64_t> shape = op.shapes[t];
@@ -197,9 +195,7 @@ void Rank::SubmitReduction(const Round& round, const Op& op, bool check) {
                    op.salt + static_cast<int>(t));
     }
   };
-  auto done = Expect(op, check, look);
-  scatters ? session_.Reducescatter(std::move(request), std::move(done))
-           : session_.Allreduce(std::move(request), std::move(done));
+  session_.Submit(std::move(request), Expect(op, check, look));
 }
 
 void Rank::SubmitStep(const Round& round, const Op& op, bool check) {
@@ -235,7 +231,7 @@ void Rank::SubmitStep(const Round& round, const Op& op, bool check) {
 // --- What is only moved ---
 
 void Rank::SubmitMove(const Op& op, bool check) {
-  if (op.kind == RequestKind::kBarrier) return session_.Barrier({op.name}, Expect(op, check, nullptr));
+  if (op.kind == RequestKind::kBarrier) return session_.Submit({op.kind, op.name, {}}, Expect(op, check, nullptr));
   Memory& memory = NewMemory();
   const int size = script_.size();
   std::vector<TensorRef> tensors;
@@ -254,22 +250,16 @@ void Rank::SubmitMove(const Op& op, bool check) {
   }
   const auto results = std::make_shared<std::vector<Bytes>>(op.shapes.size());
   auto done = Expect(op, check, [this, &op, &memory, results] { CheckMoved(op, memory, *results); });
-  const auto into = [results, tensors](int tensor, const std::vector<int64_t>& rows) -> Result<void*> {
+  smddp::Request request(op.kind, op.name, tensors);
+  request.allocate = [results, tensors](int tensor, const std::vector<int64_t>& rows) -> Result<void*> {
     Bytes& result = (*results)[tensor];
     result.resize(std::accumulate(rows.begin(), rows.end(), int64_t{0}) * tensors[tensor].row_bytes());
     return static_cast<void*>(result.data());
   };
-  if (op.kind == RequestKind::kBroadcast) {
-    const int root = session_.topology().global_rank(op.root);
-    session_.Broadcast({op.name, tensors, root}, std::move(done));
-  } else if (op.kind == RequestKind::kAllgather) {
-    session_.Allgather({op.name, tensors, into}, std::move(done));
-  } else {
-    smddp::AlltoallRequest request = {op.name, tensors[0], op.even_split, {}, nullptr};
-    if (!op.even_split) request.splits = splits;
-    request.allocate = [into](const std::vector<int64_t>& received) { return into(0, received); };
-    session_.Alltoall(std::move(request), std::move(done));
-  }
+  if (op.kind == RequestKind::kBroadcast) request.root = session_.topology().global_rank(op.root);
+  request.even_split = op.kind == RequestKind::kAlltoall && op.even_split;
+  if (!request.even_split) request.splits = splits;
+  session_.Submit(std::move(request), std::move(done));
 }
 
 void Rank::CheckMoved(const Op& op, const Memory& memory, const std::vector<Bytes>& results) const {

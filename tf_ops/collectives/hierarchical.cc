@@ -58,7 +58,7 @@ TaskPtr RailStage(const Fabric& fabric, const AllreduceAlgorithm& rail, const Ch
   }
   call.need_every = nodes;
   if (chunk.call.errors != nullptr) call.errors = chunk.call.errors->Of(chunk.index, call.elements);
-  const AllreduceAlgorithm& algorithm = nodes > 1 && rail.info().exact ? *AlgorithmByName("direct") : rail;
+  const AllreduceAlgorithm& algorithm = nodes > 1 && rail.exact ? *AlgorithmByName("direct") : rail;
   return algorithm.Begin(fabric.topology.rail(), fabric.topology.rank(), fabric.transport, fabric.compute, call);
 }
 

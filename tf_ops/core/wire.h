@@ -1,13 +1,13 @@
 // What ranks send each other, as bytes. The reader checks every length before use: data from another rank are never
 // assumed to be well formed.
 //
-// Structs are encoded and decoded by a list of their fields. What is sent by itself has
+// Structs are encoded and decoded by a list of their fields, and where not all values are possible by a check:
 //
 //   SMDDP_FIELDS(a, b);          // in the order in which they travel
 //   bool IsWellFormed() const;   // false for values that only a damaged or hostile message has
 //
-// and gets Encode and Decode here; what is a field of another struct needs only the first. A control message also has a
-// kType, which is sent first. Decode reads the whole text; false: it is not well formed.
+// Decode asks the latter of what is sent by itself, not of its fields. A control message also has a kType, which is
+// sent first. Decode reads the whole text; false: it is not well formed.
 #pragma once
 
 #include <cstdint>
@@ -167,6 +167,11 @@ constexpr bool kIsControlMessage = false;
 template <class M>
 constexpr bool kIsControlMessage<M, std::void_t<decltype(M::kType)>> = true;
 
+template <class M, class = void>
+constexpr bool kMayBeMalformed = false;
+template <class M>
+constexpr bool kMayBeMalformed<M, std::void_t<decltype(&M::IsWellFormed)>> = true;
+
 template <class M>
 std::string Encode(const M& message) {
   FieldWriter fields;
@@ -184,7 +189,8 @@ bool Decode(std::string_view bytes, M* message) {
     if (type != M::kType) return false;
   }
   M::Visit(*message, fields);
-  return fields.at_end() && message->IsWellFormed();
+  if constexpr (kMayBeMalformed<M>) return fields.at_end() && message->IsWellFormed();
+  return fields.at_end();
 }
 
 }  // namespace smddp

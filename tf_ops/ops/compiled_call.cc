@@ -45,16 +45,14 @@ Status CheckEqualRows(const Topology& topology, const std::string& name, const s
 
 // Every rank sees the rows of all ranks, so all reach the same verdict. When it is an error the rows are collected
 // into scratch memory and dropped: an error in the middle would end the session.
-void Allgather(Session& session, const CompiledCall& call, TensorRef tensor, DoneCallback done) {
+void Allgather(Session& session, Request request, DoneCallback done) {
   struct State {
     Status verdict;
     std::vector<char> scratch;
   };
   auto state = std::make_shared<State>();
-  AllgatherRequest request;
-  request.name = call.name;
-  request.tensors = {tensor};
-  request.allocate = [state, &topology = session.topology(), name = call.name, output = tensor.output,
+  const TensorRef& tensor = request.tensors.front();
+  request.allocate = [state, &topology = session.topology(), name = request.name, output = tensor.output,
                       row_bytes = tensor.row_bytes()](int, const std::vector<int64_t>& dim0_of_rank) -> Result<void*> {
     state->verdict = CheckEqualRows(topology, name, dim0_of_rank);
     if (state->verdict.ok()) return output;
@@ -62,7 +60,7 @@ void Allgather(Session& session, const CompiledCall& call, TensorRef tensor, Don
     state->scratch.resize(static_cast<size_t>(rows) * row_bytes);
     return static_cast<void*>(state->scratch.data());
   };
-  session.Allgather(std::move(request), [state, done = std::move(done)](const Status& status) {
+  session.Submit(std::move(request), [state, done = std::move(done)](const Status& status) {
     done(status.ok() ? state->verdict : status);
   });
 }
@@ -126,11 +124,11 @@ CompiledCall ReadCompiledCall(tensorflow::OpKernelConstruction* construction) {
   const auto read = [construction](const char* name, auto* value) {
     *value = ReadAttribute<std::decay_t<decltype(*value)>>(construction, name);
   };
-  // In the order of CompiledKind. TensorFlow accepts no others (ops/kernels/registrations.cc).
-  constexpr std::string_view kKinds[] = {"reduce_gradients", "allreduce", "broadcast", "allgather"};
+  // In the order of RequestKind. TensorFlow accepts no others (ops/kernels/registrations.cc).
+  constexpr std::string_view kKinds[] = {"allreduce", "broadcast", "allgather", "", "reduce_gradients"};
   std::string kind;
   read("kind", &kind);
-  call.kind = static_cast<CompiledKind>(std::find(std::begin(kKinds), std::end(kKinds), kind) - std::begin(kKinds));
+  call.kind = static_cast<RequestKind>(std::find(std::begin(kKinds), std::end(kKinds), kind) - std::begin(kKinds));
   read("tensor_name", &call.name);
   read("plan", &call.plan);
   read("site", &call.site);
@@ -141,22 +139,18 @@ CompiledCall ReadCompiledCall(tensorflow::OpKernelConstruction* construction) {
   read("process_set", &call.process_set);
   read("gathered_ranks", &call.size);
   read("traced_rank", &call.rank);
-  call.reduction = ReadArithmetic(construction);
+  if (call.kind == RequestKind::kAllreduce) call.SetArithmetic(ReadArithmetic(construction));
   return call;
 }
 
 void StartCompiledCall(Session& session, const CompiledCall& call, std::vector<TensorRef> tensors, DoneCallback done) {
   if (const Status status = CheckRanks(session.topology(), call); !status.ok()) return done(status);
-  switch (call.kind) {
-    case CompiledKind::kReduceGradients:
-      return ReduceGradients(session, call, tensors, std::move(done));
-    case CompiledKind::kAllreduce:
-      return session.Allreduce({call.reduction, call.name, std::move(tensors)}, std::move(done));
-    case CompiledKind::kBroadcast:
-      return session.Broadcast({call.name, std::move(tensors), call.root}, std::move(done));
-    case CompiledKind::kAllgather:
-      return Allgather(session, call, std::move(tensors.front()), std::move(done));
-  }
+  if (call.kind == RequestKind::kPlan) return ReduceGradients(session, call, tensors, std::move(done));
+  Request request;
+  static_cast<Collective&>(request) = call;
+  request.tensors = std::move(tensors);
+  if (call.kind == RequestKind::kAllgather) return Allgather(session, std::move(request), std::move(done));
+  session.Submit(std::move(request), std::move(done));
 }
 
 }  // namespace smddp::ops

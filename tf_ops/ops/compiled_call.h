@@ -15,18 +15,12 @@
 
 namespace smddp::ops {
 
-enum class CompiledKind { kReduceGradients, kAllreduce, kBroadcast, kAllgather };
-
-// The attributes of one SmddpCompiledCollective; see registrations.cc for their meaning.
-struct CompiledCall {
-  CompiledKind kind = CompiledKind::kAllreduce;
-  std::string name;
-  Arithmetic reduction;
-  int plan = 0;  // kReduceGradients, like `site` and `alone`: session.h PlannedTensor
+// The attributes of one SmddpCompiledCollective; see registrations.cc for their meaning. kPlan: it reduces gradients.
+struct CompiledCall : Collective {
+  int plan = 0;  // kPlan, like `site` and `alone`: session.h PlannedTensor
   int site = 0;
   bool alone = false;
-  std::vector<int> indices;  // kReduceGradients: the index of each tensor in the plan
-  int root = 0;              // kBroadcast
+  std::vector<int> indices;  // kPlan: the index of each tensor in the plan
   int process_set = 0;
   int size = 0;   // the number of ranks for which shapes were compiled; 0: any
   int rank = -1;  // likewise the rank in the set; -1: any
@@ -35,7 +29,7 @@ struct CompiledCall {
 // Reads them; on a bad value `construction` carries the error afterwards.
 CompiledCall ReadCompiledCall(tensorflow::OpKernelConstruction* construction);
 
-// One run of a kReduceGradients call whose gradients are handed to the engine as they become ready.
+// One run of a kPlan call whose gradients are handed to the engine as they become ready.
 //
 // Threads: Start may be called from several threads, once for each gradient; Finish from any, once, after that. Nothing
 //          waits.

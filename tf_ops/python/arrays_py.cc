@@ -18,19 +18,19 @@ namespace {
 void Broadcast(const std::vector<Array>& arrays, const std::string& dtype, int root, const std::string& name,
                int process_set) {
   Waiter waiter;
-  SessionOrThrow(process_set)->Broadcast({name, RefsTo(arrays, dtype), root}, waiter.callback());
+  Request request(RequestKind::kBroadcast, name, RefsTo(arrays, dtype));
+  request.root = root;
+  SessionOrThrow(process_set)->Submit(std::move(request), waiter.callback());
   ThrowIfError(waiter.Wait());
 }
 
 // Returns the bytes of all ranks, concatenated, and the first dimension of every rank.
 nb::tuple Allgather(const Array& array, const std::string& dtype, const std::string& name, int process_set) {
   Waiter waiter;
-  AllgatherRequest request;
-  request.name = name;
-  request.tensors = {RefTo(array, dtype)};
+  Request request(RequestKind::kAllgather, name, {RefTo(array, dtype)});
   RowsFromEach result(request.tensors[0].row_bytes());
   request.allocate = [&](int, const std::vector<int64_t>& dim0) { return result.Allocate(dim0); };
-  SessionOrThrow(process_set)->Allgather(std::move(request), waiter.callback());
+  SessionOrThrow(process_set)->Submit(std::move(request), waiter.callback());
   ThrowIfError(waiter.Wait());
   return result.Take();
 }

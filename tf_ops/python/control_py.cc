@@ -118,11 +118,9 @@ int RegisterPlan(const std::string& key, const std::vector<std::string>& dtypes,
 
 std::vector<int> PlacesInParts(int process_set, int parts) {
   const auto session = SessionOrThrow(process_set);
-  ValueOrThrow(session->PlaceInParts(parts));
-  std::vector<int> places(session->topology().size());
-  int position = 0;
-  for (const Group& node : session->topology().nodes()) {
-    for (int rank : node.world_ranks()) places[rank] = position++ % parts;
+  std::vector<int> places;
+  for (int rank = 0; rank < session->topology().size(); ++rank) {
+    places.push_back(ValueOrThrow(session->PlaceInParts(rank, parts)));
   }
   return places;
 }

@@ -12,11 +12,15 @@ TEST_CASE("stages: sums of all lengths in all layouts are exact, and averages di
       AsRanks(hosts, [&](int rank, Session& session) {
         std::vector<float> data = ValuesOf(rank, elements);
         const TensorRef tensor = {DType::kFloat32, {elements}, data.data(), data.data()};
-        CHECK(Wait([&](DoneCallback done) { session.Allreduce({{ReduceOp::kSum}, "sum", {tensor}}, done); }).ok());
+        const auto reduce = [&](const char* name, ReduceOp op) {
+          return Wait(
+              [&](DoneCallback done) { session.Submit({RequestKind::kAllreduce, name, {tensor}, {op}}, done); });
+        };
+        CHECK(reduce("sum", ReduceOp::kSum).ok());
         CHECK((data == SumOf(size, elements)));
         const std::vector<float> average = ValuesOf(3, elements);
         data = average;
-        CHECK(Wait([&](DoneCallback done) { session.Allreduce({{}, "average", {tensor}}, done); }).ok());
+        CHECK(reduce("average", ReduceOp::kAverage).ok());
         CHECK((data == average));
       });
     }
@@ -35,9 +39,9 @@ TEST_CASE("stages: many allreduces are under way at once, with few slots") {
       const int i = rank % 2 == 0 ? n : kCount - 1 - n;  // in another order on every second rank
       auto done = std::make_shared<std::promise<Status>>();
       waiting.push_back(done->get_future());
-      session.Allreduce(
-          {{ReduceOp::kMax}, std::to_string(i), {{DType::kFloat32, {kElements}, data[i].data(), data[i].data()}}},
-          [done](const Status& status) { done->set_value(status); });
+      const TensorRef tensor = {DType::kFloat32, {kElements}, data[i].data(), data[i].data()};
+      session.Submit({RequestKind::kAllreduce, std::to_string(i), {tensor}, {ReduceOp::kMax}},
+                     [done](const Status& status) { done->set_value(status); });
     }
     for (auto& each : waiting) CHECK(each.get().ok());
     for (int i = 0; i < kCount; ++i) {

@@ -6,6 +6,8 @@ Members are stepped in turn on one thread, over queues, without an engine.
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -18,7 +20,7 @@ pytestmark = pytest.mark.native
 _core = native_module.core()
 
 AVERAGE, SUM, MIN, MAX, PRODUCT = 0, 1, 3, 4, 5
-ALGORITHMS = [row["name"] for row in _core.algorithms()]
+ALGORITHMS = _core.algorithms()
 MEMBERS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16)
 DTYPES = {
     name: np.dtype(getattr(ml_dtypes, name, None) or name)
@@ -97,11 +99,13 @@ def read_formula(text: str, members: int) -> float:
     return eval(text.replace("[P>Q]", "(P>Q)"), {"__builtins__": {}}, names)
 
 
-@pytest.mark.parametrize("row", _core.algorithms(), ids=ALGORITHMS)
-def test_formulas_as_text_are_those_of_the_code(row: dict) -> None:
+@over_algorithms
+def test_formulas_of_the_documents_are_those_of_the_code(algorithm: str) -> None:
+    document = (Path(__file__).parents[3] / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    (row,) = re.findall(rf"^\| `{algorithm}` \|(.*)\|(.*)\|(.*)\|$", document, re.MULTILINE)
     for members in (2, 3, 4, 7, 8, 64, 100):
-        texts = [read_formula(row[key], members) for key in ("steps", "messages", "traffic")]
-        assert texts == pytest.approx(_core.rail_cost(row["name"], members))
+        figures = [read_formula(formula.strip(" `"), members) for formula in row]
+        assert figures == pytest.approx(_core.rail_cost(algorithm, members))
 
 
 @over_algorithms

@@ -12,19 +12,19 @@ constexpr LinkSpeed kRound = {0.5, 0.01, 1000.0};  // parts of a sum that are to
 
 std::string Chosen(int members, int64_t bytes, const LinkSpeed& link, DType dtype = DType::kFloat32, int rails = 1,
                    bool places_vary = false) {
-  return ChooseAlgorithm({members, rails, bytes, 0, dtype, places_vary}, link).info().name;
+  return ChooseAlgorithm({members, rails, bytes, 0, dtype, places_vary}, link).name;
 }
 double Predicted(const char* name, int members, int64_t bytes, const LinkSpeed& link, int64_t chunk_bytes = 0) {
-  return PredictSeconds(AlgorithmByName(name)->info(), {members, 1, bytes, chunk_bytes}, link);
+  return PredictSeconds(*AlgorithmByName(name), {members, 1, bytes, chunk_bytes}, link);
 }
 
 TEST_CASE("selector: a prediction is the sum of its three parts") {
   for (const AllreduceAlgorithm* algorithm : Algorithms()) {
     for (const int members : {2, 3, 8, 64}) {
       for (const int64_t bytes : {int64_t{4}, kMib}) {
-        const AlgorithmCost cost = algorithm->info().cost(members);
+        const AlgorithmCost cost = algorithm->cost(members);
         const double expected = 0.5 * cost.steps + 0.01 * cost.messages + cost.traffic * bytes / 1000.0;
-        CHECK(Predicted(algorithm->info().name, members, bytes, kRound) == doctest::Approx(expected).epsilon(1e-6));
+        CHECK(Predicted(algorithm->name, members, bytes, kRound) == doctest::Approx(expected).epsilon(1e-6));
       }
     }
   }
@@ -32,10 +32,10 @@ TEST_CASE("selector: a prediction is the sum of its three parts") {
 
 TEST_CASE("selector: chunks cost their messages and wait together, eight at a time") {
   for (const AllreduceAlgorithm* algorithm : Algorithms()) {
-    const AlgorithmCost cost = algorithm->info().cost(8);
+    const AlgorithmCost cost = algorithm->cost(8);
     for (const auto& [chunks, waits] : {std::pair{1, 1}, {8, 1}, {9, 2}, {40, 5}}) {
       const double parts = 0.5 * cost.steps * waits + 0.01 * cost.messages * chunks + cost.traffic * chunks * 4.096;
-      const double seconds = Predicted(algorithm->info().name, 8, chunks * 4096, kRound, 4096);
+      const double seconds = Predicted(algorithm->name, 8, chunks * 4096, kRound, 4096);
       CHECK(seconds == doctest::Approx(parts).epsilon(1e-6));
     }
   }

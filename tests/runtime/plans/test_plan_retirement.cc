@@ -14,7 +14,6 @@ struct Message {
   int32_t number = 0;
   int64_t steps = 0;
   SMDDP_FIELDS(kind, number, steps);
-  bool IsWellFormed() const { return true; }
 };
 using Kind = Message::Kind;
 

@@ -11,21 +11,22 @@ TEST_CASE("reduce job: a view for each run of equal dtypes, all quantised or non
   const auto tensor = [](auto* data, DType dtype) -> TensorRef {
     return {dtype, {static_cast<int64_t>(data->size())}, data->data(), data->data()};
   };
-  AllreduceRequest request;
+  Request request;
+  request.kind = RequestKind::kAllreduce;
   request.op = ReduceOp::kSum;
   request.tensors = {tensor(&small, DType::kFloat32), tensor(&small, DType::kFloat32), tensor(&numbers, DType::kInt32),
                      tensor(&large, DType::kFloat32), tensor(&small, DType::kFloat32)};
-  const auto plain = MakeReduceJob(parts->fabric(), request, false);
+  const auto plain = MakeReduceJob(parts->fabric(), request);
   REQUIRE(plain->views.size() == 3);
   CHECK(plain->op == ReduceOp::kSum);
   CHECK(plain->views[0]->elements() == 20);
   CHECK(plain->views[1]->dtype() == DType::kInt32);
   CHECK(plain->views[2]->elements() == 20'010);
   request.wire_dtype = DType::kInt8;
-  const auto quantised = MakeReduceJob(parts->fabric(), request, false);
+  const auto quantised = MakeReduceJob(parts->fabric(), request);
   CHECK(quantised->quantised == std::vector<bool>{false, false, true, false});
   request.wire_dtype = DType::kBFloat16;
-  const auto narrow = MakeReduceJob(parts->fabric(), request, false);
+  const auto narrow = MakeReduceJob(parts->fabric(), request);
   CHECK(narrow->views[0]->wire() == DType::kBFloat16);
   CHECK(narrow->views[1]->wire() == DType::kInt32);
 }
@@ -33,11 +34,12 @@ TEST_CASE("reduce job: a view for each run of equal dtypes, all quantised or non
 TEST_CASE("reduce job: an average is a sum that is divided") {
   const auto parts = FabricOf(0, {"a", "a", "a"});
   std::vector<float> data(4);
-  AllreduceRequest request;
+  Request request;
+  request.kind = RequestKind::kAllreduce;
   request.op = ReduceOp::kAverage;
   request.prescale = 0.5;
   request.tensors = {{DType::kFloat32, {4}, data.data(), data.data()}};
-  const auto job = MakeReduceJob(parts->fabric(), request, false);
+  const auto job = MakeReduceJob(parts->fabric(), request);
   CHECK(job->op == ReduceOp::kSum);
   CHECK(job->views[0]->before().factor == 0.5);
   CHECK(job->views[0]->after().divisor == 3);
@@ -46,10 +48,11 @@ TEST_CASE("reduce job: an average is a sum that is divided") {
 TEST_CASE("reduce job: of a reducescatter only my rows are written") {
   const auto parts = FabricOf(1, {"a", "a", "a"});
   std::vector<float> input(14), output(4);  // 7 rows of 2: 3, 2 and 2 of them
-  AllreduceRequest request;
+  Request request;
+  request.kind = RequestKind::kReducescatter;
   request.op = ReduceOp::kSum;
   request.tensors = {{DType::kFloat32, {7, 2}, input.data(), output.data()}};
-  const auto job = MakeReduceJob(parts->fabric(), request, true);
+  const auto job = MakeReduceJob(parts->fabric(), request);
   REQUIRE(job->views.size() == 1);
   const std::vector<Piece>& pieces = job->views[0]->pieces();
   REQUIRE(pieces.size() == 3);

@@ -35,12 +35,13 @@ const DoneCallback kNobody = [](const Status&) {};
 TEST_CASE("request builder: an allreduce announces its tensors and arithmetic, and its data when they are few") {
   Job job({"a"});
   std::vector<float> few = {1, 2, 3}, many(5000);
-  AllreduceRequest request;
+  Request request;
+  request.kind = RequestKind::kAllreduce;
   request.name = "x";
   request.op = ReduceOp::kMax;
   request.prescale = 0.5;
   request.tensors = {Ref(&few, {3, 1})};
-  const NamedRequest small = job.builders[0]->Reduction(RequestKind::kAllreduce, request, kNobody);
+  const NamedRequest small = job.builders[0]->Build(request, kNobody);
   CHECK(small.announcement.kind == RequestKind::kAllreduce);
   CHECK(small.announcement.name == "x");
   CHECK(small.announcement.op == ReduceOp::kMax);
@@ -51,10 +52,11 @@ TEST_CASE("request builder: an allreduce announces its tensors and arithmetic, a
   std::memcpy(packed, small.announcement.data.data(), 12);
   CHECK(packed[2] == 1.5);  // scaled
   request.tensors = {Ref(&many, {5000})};
-  const NamedRequest large = job.builders[0]->Reduction(RequestKind::kAllreduce, request, kNobody);
+  const NamedRequest large = job.builders[0]->Build(request, kNobody);
   CHECK(large.announcement.data.empty());
   CHECK(large.tensors.size() == 1);
-  CHECK(job.builders[0]->Reduction(RequestKind::kReducescatter, request, kNobody).tensors.empty());
+  request.kind = RequestKind::kReducescatter;
+  CHECK(job.builders[0]->Build(request, kNobody).tensors.empty());
 }
 
 TEST_CASE("request builder: a verdict that holds the result needs no task, another one reduces") {
@@ -66,12 +68,13 @@ TEST_CASE("request builder: a verdict that holds the result needs no task, anoth
     large.push_back(ValuesOf(rank, 5000));
   }
   for (int rank = 0; rank < 3; ++rank) {
-    AllreduceRequest request;
+    Request request;
+    request.kind = RequestKind::kAllreduce;
     request.op = ReduceOp::kSum;
     request.tensors = {Ref(&small[rank], {2})};
-    requests.push_back(job.builders[rank]->Reduction(RequestKind::kAllreduce, request, kNobody));
+    requests.push_back(job.builders[rank]->Build(request, kNobody));
     request.tensors = {Ref(&large[rank], {5000})};
-    large_requests.push_back(job.builders[rank]->Reduction(RequestKind::kAllreduce, request, kNobody));
+    large_requests.push_back(job.builders[rank]->Build(request, kNobody));
   }
   const float sums[] = {6, 30};
   Verdict verdict;
@@ -94,11 +97,12 @@ TEST_CASE("request builder: a broadcast copies the root's tensors, small and lar
     std::vector<NamedRequest> requests;
     for (int rank = 0; rank < 4; ++rank) from.push_back(ValuesOf(rank, elements));
     for (int rank = 0; rank < 4; ++rank) {
-      BroadcastRequest request;
+      Request request;
+      request.kind = RequestKind::kBroadcast;
       request.name = "b";
       request.root = 2;
       request.tensors = {{DType::kFloat32, {elements}, from[rank].data(), to[rank].data()}};
-      requests.push_back(job.builders[rank]->Broadcast(request, kNobody));
+      requests.push_back(job.builders[rank]->Build(request, kNobody));
       CHECK(requests.back().announcement.root == 2);
     }
     Verdict verdict;
@@ -114,7 +118,8 @@ TEST_CASE("request builder: an allgather allocates what the verdict's rows need,
   std::vector<NamedRequest> requests;
   std::vector<int64_t> rows;
   for (int rank = 0; rank < 2; ++rank) {
-    AllgatherRequest request;
+    Request request;
+    request.kind = RequestKind::kAllgather;
     request.name = "g";
     request.tensors = {Ref(&mine[rank], {rank == 0 ? 3 : 5, 100})};
     request.allocate = [&, rank](int tensor, const std::vector<int64_t>& dim0) -> Result<void*> {
@@ -123,7 +128,7 @@ TEST_CASE("request builder: an allgather allocates what the verdict's rows need,
       got[rank].resize(800);
       return static_cast<void*>(got[rank].data());
     };
-    requests.push_back(job.builders[rank]->Allgather(request, kNobody));
+    requests.push_back(job.builders[rank]->Build(request, kNobody));
   }
   Verdict verdict;
   for (const std::vector<int64_t>& wrong : {std::vector<int64_t>{3}, {4, 5}, {3, kMaxElements}}) {
@@ -145,21 +150,22 @@ TEST_CASE("request builder: an alltoall announces its splits, or that they are e
   std::vector<std::vector<float>> mine = {ValuesOf(0, 600), ValuesOf(1, 600)}, got(2);
   std::vector<NamedRequest> requests;
   for (int rank = 0; rank < 2; ++rank) {
-    AlltoallRequest request;
+    Request request;
+    request.kind = RequestKind::kAlltoall;
     request.name = "t";
-    request.tensor = Ref(&mine[rank], {6, 100});
+    request.tensors = {Ref(&mine[rank], {6, 100})};
     request.even_split = true;
-    request.allocate = [&, rank](const std::vector<int64_t>& received) -> Result<void*> {
+    request.allocate = [&, rank](int, const std::vector<int64_t>& received) -> Result<void*> {
       CHECK(received == std::vector<int64_t>{3, 3});
       got[rank].resize(600);
       return static_cast<void*>(got[rank].data());
     };
-    requests.push_back(job.builders[rank]->Alltoall(request, kNobody));
+    requests.push_back(job.builders[rank]->Build(request, kNobody));
     CHECK(requests.back().announcement.even_split);
     CHECK(requests.back().announcement.splits.empty());
     request.even_split = false;
     request.splits = {1, 5};
-    CHECK(job.builders[rank]->Alltoall(request, kNobody).announcement.splits == std::vector<int64_t>{1, 5});
+    CHECK(job.builders[rank]->Build(request, kNobody).announcement.splits == std::vector<int64_t>{1, 5});
   }
   Verdict verdict;
   verdict.operation = 7;
@@ -183,14 +189,14 @@ TEST_CASE("request builder: fused requests are one reduction, begun with the old
   for (int rank = 0; rank < 2; ++rank) {
     std::vector<NamedRequest> requests;
     for (auto* data : {&first[rank], &second[rank]}) {
-      AllreduceRequest request;
+      Request request;
+      request.kind = RequestKind::kAllreduce;
       request.op = ReduceOp::kSum;
       request.tensors = {Ref(data, {static_cast<int64_t>(data->size())})};
       const int64_t size = static_cast<int64_t>(data->size());
-      requests.push_back(
-          job.builders[rank]->Reduction(RequestKind::kAllreduce, request, [&answers, size](const Status& status) {
-            answers.push_back(std::to_string(size) + " " + status.message());
-          }));
+      requests.push_back(job.builders[rank]->Build(request, [&answers, size](const Status& status) {
+        answers.push_back(std::to_string(size) + " " + status.message());
+      }));
       requests.back().submitted_ns = 1000 + size;
     }
     fused.push_back(job.builders[rank]->Fused(std::move(requests)));
@@ -210,11 +216,12 @@ TEST_CASE("request builder: fused requests are one reduction, begun with the old
 TEST_CASE("request builder: a rank that has joined contributes zeros; a barrier has no data") {
   Job job({"a", "b"});
   std::vector<float> data = ValuesOf(1, 3000);
-  AllreduceRequest request;
+  Request request;
+  request.kind = RequestKind::kAllreduce;
   request.name = "j";
   request.op = ReduceOp::kSum;
   request.tensors = {Ref(&data, {3000})};
-  const NamedRequest theirs = job.builders[1]->Reduction(RequestKind::kAllreduce, request, kNobody);
+  const NamedRequest theirs = job.builders[1]->Build(request, kNobody);
   Verdict verdict;
   verdict.operation = 5;
   verdict.joined = {0};
@@ -227,7 +234,7 @@ TEST_CASE("request builder: a rank that has joined contributes zeros; a barrier 
   CHECK((keep != nullptr));
   job.fabrics.Run(std::move(tasks));
   CHECK((data == ValuesOf(1, 3000)));
-  const NamedRequest barrier = job.builders[0]->Barrier({"all"}, kNobody);
+  const NamedRequest barrier = job.builders[0]->Build({RequestKind::kBarrier, "all", {}}, kNobody);
   CHECK(barrier.announcement.kind == RequestKind::kBarrier);
   CHECK((Value(barrier.begin(verdict)) == nullptr));
 }

@@ -27,16 +27,14 @@ TEST_CASE("engine session: rows to each rank, my rows of a sum, barriers and joi
   AsRanks({"a", "b", "b"}, [](int rank, Session& session) {
     std::vector<float> mine(6 * 100), got;
     for (size_t i = 0; i < mine.size(); ++i) mine[i] = static_cast<float>(1000 * rank + static_cast<int>(i) / 100);
-    AlltoallRequest request;
-    request.name = "rows";
-    request.tensor = {DType::kFloat32, {6, 100}, mine.data(), nullptr};
+    Request request(RequestKind::kAlltoall, "rows", {{DType::kFloat32, {6, 100}, mine.data(), nullptr}});
     request.splits = {1, 2, 3};
-    request.allocate = [&](const std::vector<int64_t>& received) -> Result<void*> {
+    request.allocate = [&](int, const std::vector<int64_t>& received) -> Result<void*> {
       CHECK(received == std::vector<int64_t>(3, rank + 1));
       got.resize(100 * std::accumulate(received.begin(), received.end(), int64_t{0}));
       return got.data();
     };
-    CHECK(Wait([&](DoneCallback done) { session.Alltoall(request, done); }).ok());
+    CHECK(Wait([&](DoneCallback done) { session.Submit(request, done); }).ok());
     const int first = rank == 0 ? 0 : rank == 1 ? 1 : 3;
     for (size_t row = 0; row < got.size() / 100; ++row) {
       const int from = static_cast<int>(row) / (rank + 1), of = first + static_cast<int>(row) % (rank + 1);
@@ -44,9 +42,10 @@ TEST_CASE("engine session: rows to each rank, my rows of a sum, barriers and joi
     }
     std::vector<float> rows(2 * 100);
     const TensorRef tensor = {DType::kFloat32, {6, 100}, mine.data(), rows.data()};
-    CHECK(Wait([&](DoneCallback done) { session.Reducescatter({{ReduceOp::kSum}, "scatter", {tensor}}, done); }).ok());
+    const Request scatter(RequestKind::kReducescatter, "scatter", {tensor}, {ReduceOp::kSum});
+    CHECK(Wait([&](DoneCallback done) { session.Submit(scatter, done); }).ok());
     for (int row = 0; row < 2; ++row) CHECK(rows[row * 100 + 3] == static_cast<float>(3000 + 3 * (2 * rank + row)));
-    CHECK(Wait([&](DoneCallback done) { session.Barrier({"all"}, done); }).ok());
+    CHECK(Wait([&](DoneCallback done) { session.Submit({RequestKind::kBarrier, "all", {}}, done); }).ok());
     int last = -1;
     CHECK(Wait([&](DoneCallback done) { session.Join(&last, done); }).ok());
     CHECK(last >= 0);

@@ -60,10 +60,10 @@ TEST_CASE("set proposal: ranks that call for something else are named") {
   removes.removes = 3;
   by_rank[2] = removes;
   CHECK(Has(SetsToMake(by_rank, kAll).status().message(), "rank 2 has to remove process set 3"));
-  CHECK(CheckRemoval(FromAll(removes)).ok());
+  CHECK(CheckSameKind(FromAll(removes)).ok());
   std::vector<SetProposal> removals = FromAll(removes);
   removals[1].removes = 2;
-  CHECK_FALSE(CheckRemoval(removals).ok());
+  CHECK_FALSE(CheckSameKind(removals).ok());
 }
 
 TEST_CASE("set proposal: proposals travel") {

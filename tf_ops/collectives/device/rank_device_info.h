@@ -32,7 +32,6 @@ struct RankDeviceInfo {
 
   SMDDP_FIELDS(has_device, device.index, device.name, device.uuid, device.bus_id, device.bytes, device.processors,
                group_version, why_no_group, shares_device);
-  bool IsWellFormed() const { return true; }
 };
 
 struct DeviceDecision {

@@ -89,8 +89,9 @@ Status CheckParts(const Topology& topology, int64_t chunk_bytes, int parts) {
                  " or more. Received: ", chunk_bytes);
 }
 
-int PlaceInParts(const Topology& topology, int parts) {
-  return (topology.node_index() * topology.local_size() + topology.local_rank()) % parts;
+int PlaceInParts(const Topology& topology, int rank, int parts) {
+  const int node = topology.node_of(rank);
+  return (node * topology.local_size() + topology.nodes()[node].position_of(rank)) % parts;
 }
 
 std::unique_ptr<FusedView> MakePartedView(const Fabric& fabric, const Cut& cut, const std::vector<Piece>& tensors,
@@ -100,7 +101,7 @@ std::unique_ptr<FusedView> MakePartedView(const Fabric& fabric, const Cut& cut, 
   const bool gathers = cut.parting.mode == PartMode::kGather;
   const int locals = gathers ? std::min(parts, topology.local_size()) : topology.local_size();
   const int nodes = gathers ? parts / locals : topology.node_count();
-  Regions regions(cut, PlaceInParts(topology, parts), tensors, dtype);
+  Regions regions(cut, PlaceInParts(topology, topology.rank(), parts), tensors, dtype);
 
   // As few chunks as fit into the slots (transport/shm/node_layout.h), filled evenly.
   const auto granule = static_cast<int64_t>(kSliceAlignment / SizeOf(wire));

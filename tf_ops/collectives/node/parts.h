@@ -19,7 +19,7 @@ namespace smddp {
 
 // An error says why the ranks cannot share `parts` parts.
 Status CheckParts(const Topology& topology, int64_t chunk_bytes, int parts);
-int PlaceInParts(const Topology& topology, int parts);
+int PlaceInParts(const Topology& topology, int rank, int parts);
 
 // How tensors are cut into parts.
 struct Cut {

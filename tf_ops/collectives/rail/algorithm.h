@@ -38,30 +38,16 @@ struct AlgorithmCost {
 // at every hop).
 enum class SumOrder { kDoubling, kRing };
 
-struct AlgorithmInfo {
-  const char* name;
-  // The same three figures as formulas for users, and as a function. docs/algorithms.md lists them too, and
-  // tests/collectives/rail/test_registry.py checks them by counting.
-  const char* steps;
-  const char* messages;
-  const char* traffic;
-  AlgorithmCost (*cost)(int members);
-  SumOrder order;
-  bool exact = true;  // sends the sums as they are
-};
-
-class AllreduceAlgorithm {
- public:
+struct AllreduceAlgorithm {
   using BeginFunction = TaskPtr(const Group& group, int my_rank, Transport& transport, const Compute& compute,
                                 const RailCall& call);
 
-  AllreduceAlgorithm(const AlgorithmInfo& info, std::function<BeginFunction> begin)
-      : Begin(std::move(begin)), info_(info) {}
-  const AlgorithmInfo& info() const { return info_; }
-  const std::function<BeginFunction> Begin;
-
- private:
-  const AlgorithmInfo info_;
+  const char* name;
+  // docs/algorithms.md lists the figures as formulas; tests/collectives/rail/test_registry.py checks both by counting.
+  AlgorithmCost (*cost)(int members);
+  SumOrder order;
+  std::function<BeginFunction> Begin;
+  bool exact = true;  // sends the sums as they are
 };
 
 // All algorithms, the default first.

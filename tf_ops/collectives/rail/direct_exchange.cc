@@ -82,8 +82,7 @@ TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compu
 }  // namespace
 
 const AllreduceAlgorithm& DirectExchange() {
-  static const AllreduceAlgorithm algorithm = {{"direct", "2", "2*(P-1)", "2*S*(P-1)/P", &Cost, SumOrder::kDoubling},
-                                               &Begin};
+  static const AllreduceAlgorithm algorithm = {"direct", &Cost, SumOrder::kDoubling, &Begin};
   return algorithm;
 }
 

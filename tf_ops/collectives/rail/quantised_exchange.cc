@@ -91,8 +91,7 @@ TaskPtr Begin(const Group& group, int my_rank, Transport& transport, const Compu
 }  // namespace
 
 const AllreduceAlgorithm& QuantisedExchange() {
-  static const AllreduceAlgorithm algorithm = {
-      {"int8", "2", "2*(P-1)", "2*S*(P-1)/P * 129/512", &Cost, SumOrder::kDoubling, /*exact=*/false}, &Begin};
+  static const AllreduceAlgorithm algorithm = {"int8", &Cost, SumOrder::kDoubling, &Begin, /*exact=*/false};
   return algorithm;
 }
 

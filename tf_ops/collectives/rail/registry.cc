@@ -40,37 +40,33 @@ AlgorithmCost CostOfHalvingDoubling(int members) {
 }
 
 // `rounds_of`: what member `me` of `members` does.
-AllreduceAlgorithm InRounds(const AlgorithmInfo& info, Rounds (*rounds_of)(int members, int me)) {
-  const auto begin = [name = Concat(info.name, " between nodes"), rounds_of](
-                         const Group& group, int my_rank, Transport& transport, const Compute& compute,
-                         const RailCall& call) {
+AllreduceAlgorithm InRounds(const char* name, AlgorithmCost (*cost)(int members), SumOrder order,
+                            Rounds (*rounds_of)(int members, int me)) {
+  const auto begin = [task = Concat(name, " between nodes"), rounds_of](const Group& group, int my_rank,
+                                                                        Transport& transport, const Compute& compute,
+                                                                        const RailCall& call) {
     const auto add = [&compute, dtype = call.dtype, op = call.op](void* into, const void* first, const void* second,
                                                                   int64_t elements) -> TaskPtr {
       const void* sources[] = {first, second};
       compute.Reduce(into, sources, 2, elements, dtype, op);
       return nullptr;
     };
-    return RunRounds(name, group, transport, call, rounds_of(group.size(), group.position_of(my_rank)), add);
+    return RunRounds(task, group, transport, call, rounds_of(group.size(), group.position_of(my_rank)), add);
   };
-  return {info, begin};
+  return {name, cost, order, begin};
 }
 
 }  // namespace
 
 const std::vector<const AllreduceAlgorithm*>& Algorithms() {
   // Blocks go round from neighbour to neighbour, first to be summed, then as sums.
-  static const AllreduceAlgorithm ring =
-      InRounds({"ring", "2*(P-1)", "2*(P-1)", "2*S*(P-1)/P", &CostOfRing, SumOrder::kRing}, &RingRounds);
+  static const AllreduceAlgorithm ring = InRounds("ring", &CostOfRing, SumOrder::kRing, &RingRounds);
   // Members exchange and sum everything with partners at distances P/2 ... 1.
   static const AllreduceAlgorithm recursive_doubling =
-      InRounds({"recursive_doubling", "log2(Q) + 2*[P>Q]", "log2(Q) + [P>Q]", "S*(log2(Q) + [P>Q])",
-                &CostOfRecursiveDoubling, SumOrder::kDoubling},
-               &RecursiveDoublingRounds);
+      InRounds("recursive_doubling", &CostOfRecursiveDoubling, SumOrder::kDoubling, &RecursiveDoublingRounds);
   // Rabenseifner's: partners at distances P/2 ... 1 split and sum what they hold, then give the sums back.
   static const AllreduceAlgorithm halving_doubling =
-      InRounds({"halving_doubling", "2*log2(Q) + 2*[P>Q]", "2*log2(Q) + [P>Q]", "2*S*(Q-1)/Q + S*[P>Q]",
-                &CostOfHalvingDoubling, SumOrder::kDoubling},
-               &HalvingDoublingRounds);
+      InRounds("halving_doubling", &CostOfHalvingDoubling, SumOrder::kDoubling, &HalvingDoublingRounds);
   static const std::vector<const AllreduceAlgorithm*> all = {&DirectExchange(), &ring, &recursive_doubling,
                                                              &halving_doubling};
   return all;
@@ -78,7 +74,7 @@ const std::vector<const AllreduceAlgorithm*>& Algorithms() {
 
 const AllreduceAlgorithm* AlgorithmByName(const std::string& name) {
   for (const AllreduceAlgorithm* algorithm : Algorithms()) {
-    if (name == algorithm->info().name) return algorithm;
+    if (name == algorithm->name) return algorithm;
   }
   return nullptr;
 }

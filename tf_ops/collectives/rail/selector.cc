@@ -24,8 +24,8 @@ bool PrefersRing(const RailLoad& load, const LinkSpeed& link) {
 
 }  // namespace
 
-double PredictSeconds(const AlgorithmInfo& info, const RailLoad& load, const LinkSpeed& link) {
-  const AlgorithmCost cost = info.cost(load.members);
+double PredictSeconds(const AllreduceAlgorithm& algorithm, const RailLoad& load, const LinkSpeed& link) {
+  const AlgorithmCost cost = algorithm.cost(load.members);
   const int64_t of_chunk = load.chunk_bytes > 0 ? load.chunk_bytes : std::max<int64_t>(load.bytes, 1);
   const auto chunks = static_cast<double>(std::max<int64_t>(1, (load.bytes + of_chunk - 1) / of_chunk));
   return std::ceil(chunks / kMaxStepsInFlight) * cost.steps * link.latency_s + chunks * cost.messages * link.message_s +
@@ -38,10 +38,10 @@ const AllreduceAlgorithm& ChooseAlgorithm(const RailLoad& load, const LinkSpeed&
   if (IsHalf(load.dtype)) return *best;
   if (PrefersRing(load, link)) return *AlgorithmByName("ring");
   const double clearly = load.members < kManyNodes ? kClearly : kClearlyOfMany;
-  double least = clearly * PredictSeconds(best->info(), load, link);
+  double least = clearly * PredictSeconds(*best, load, link);
   for (const AllreduceAlgorithm* other : Algorithms()) {
-    if (other == by_default || other->info().order != by_default->info().order) continue;
-    const double seconds = PredictSeconds(other->info(), load, link);
+    if (other == by_default || other->order != by_default->order) continue;
+    const double seconds = PredictSeconds(*other, load, link);
     if (seconds >= least) continue;
     best = other;
     least = seconds;
@@ -64,7 +64,7 @@ double NodeRate(const Fabric& fabric) {
 }
 
 bool SumsDependOnPlace(const Fabric& fabric) {
-  return fabric.rail.by_name != nullptr && fabric.rail.by_name->info().order == SumOrder::kRing &&
+  return fabric.rail.by_name != nullptr && fabric.rail.by_name->order == SumOrder::kRing &&
          fabric.topology.node_count() > 2;
 }
 

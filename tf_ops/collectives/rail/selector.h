@@ -48,7 +48,7 @@ struct RailLoad {
 // Bytes per second that a node sends to others, over all its rails; infinite where there is one node.
 double NodeRate(const Fabric& fabric);
 
-double PredictSeconds(const AlgorithmInfo& info, const RailLoad& load, const LinkSpeed& link);
+double PredictSeconds(const AllreduceAlgorithm& algorithm, const RailLoad& load, const LinkSpeed& link);
 
 const AllreduceAlgorithm& ChooseAlgorithm(const RailLoad& load, const LinkSpeed& link);
 

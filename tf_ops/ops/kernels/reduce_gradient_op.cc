@@ -67,7 +67,7 @@ class PartKernel final : public ReduceGradientKernel {
  private:
   // The graph may be of an earlier session, in which this rank had another part.
   void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
-    const Result<int> place = session.PlaceInParts(parting_.parts);
+    const Result<int> place = session.PlaceInParts(session.topology().rank(), parting_.parts);
     if (place.ok() && *place == place_) return ReduceGradientKernel::Start(session, context, std::move(done));
     done(Status(Reason::kBadArgument, "This graph was traced for part ", place_, " of ", parting_.parts,
                 ". In this session ",

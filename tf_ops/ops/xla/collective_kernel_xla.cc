@@ -31,7 +31,7 @@ class CompiledCollectiveXlaKernel final : public tensorflow::XlaOpKernel {
     if (construction->device_type() == tensorflow::DeviceType(kGpu)) {
       OP_REQUIRES_OK(construction, ToTensorFlow(CheckForGpu()));
     } else {
-      one_by_one_ = call_.kind == CompiledKind::kReduceGradients && xla_calls::ApiVersion() == xla_calls::kTypedFfi;
+      one_by_one_ = call_.kind == RequestKind::kPlan && xla_calls::ApiVersion() == xla_calls::kTypedFfi;
     }
   }
 
@@ -101,7 +101,7 @@ class CompiledCollectiveXlaKernel final : public tensorflow::XlaOpKernel {
           "--check-build` shows the reason. Use jit_compile=False, in model.compile or in the tf.function that holds '",
           call_.name, "'.");
     }
-    if (call_.kind == CompiledKind::kBroadcast || call_.kind == CompiledKind::kAllgather) {
+    if (call_.kind == RequestKind::kBroadcast || call_.kind == RequestKind::kAllgather) {
       return Status(Reason::kUnsupported,
                     "hvd.broadcast and hvd.allgather are not supported in a function that XLA compiles for a GPU; "
                     "hvd.allreduce, the tape and the optimizer are. Call '",
@@ -122,14 +122,14 @@ class CompiledCollectiveXlaKernel final : public tensorflow::XlaOpKernel {
   // an operand that is still needed.
   Aliasing InPlace(int count) const {
     Aliasing aliasing;
-    if (call_.kind == CompiledKind::kAllgather) return aliasing;
+    if (call_.kind == RequestKind::kAllgather) return aliasing;
     for (int index = 0; index < count; ++index) aliasing.push_back({{index}, {index, {}}});
     return aliasing;
   }
 
   xla::Shape ResultShape(const xla::Shape& operand) const {
     xla::Shape shape = operand;
-    if (call_.kind == CompiledKind::kAllgather) shape.set_dimensions(0, operand.dimensions(0) * call_.size);
+    if (call_.kind == RequestKind::kAllgather) shape.set_dimensions(0, operand.dimensions(0) * call_.size);
     return shape;
   }
 

@@ -45,42 +45,46 @@ struct TensorRef {
   size_t bytes() const { return static_cast<size_t>(elements()) * SizeOf(dtype); }
 };
 
-// Reduces every tensor of the group over all ranks; they are reduced together. Shapes and dtypes must agree on all
-// ranks. For Reducescatter `output` has room for my rows (core/slice.h RowsOf), and is not `input`.
-struct AllreduceRequest : Arithmetic {
-  std::string name;  // unique among the requests in flight; the same on all ranks
-  std::vector<TensorRef> tensors;
+enum class RequestKind : uint8_t {
+  kAllreduce = 0,
+  kBroadcast = 1,
+  kAllgather = 2,
+  kBarrier = 3,
+  kPlan = 4,
+  kAlltoall = 5,
+  kReducescatter = 6,
+  kDevices = 7,  // what GPU each rank uses for a plan: Announcement::data, Verdict::devices
 };
 
-// Copies root's tensors to all ranks. On the root input is read; elsewhere only output is written.
-struct BroadcastRequest {
-  std::string name;
-  std::vector<TensorRef> tensors;
-  int root = 0;  // the number that users know: in a process set too the number among all ranks
+// What is asked of all ranks under a name: a part of everything that describes it. The arithmetic: kAllreduce,
+// kReducescatter, kPlan.
+struct Collective : Arithmetic {
+  RequestKind kind = RequestKind::kBarrier;
+  std::string name;         // unique among the requests in flight; the same on all ranks
+  int root = 0;             // kBroadcast: the number that users know, in a process set too the number among all ranks
+  bool even_split = false;  // kAlltoall: the same number of rows for each rank; else:
+  std::vector<int64_t> splits = {};  // kAlltoall: rows for each rank
 };
 
-// Concatenates along dimension 0 in rank order. Only the first dimension may differ between ranks.
-struct AllgatherRequest {
-  std::string name;
-  std::vector<TensorRef> tensors;  // `output` is not used
-  // Called on the engine thread once the sizes are known, for each tensor in turn, with the first dimension of every
-  // rank's tensor; returns the memory for the result, sum(dim0) * (bytes of one row).
-  std::function<Result<void*>(int tensor, const std::vector<int64_t>& dim0_of_rank)> allocate;
-};
+// Neither of kPlan nor of kDevices, which are the engine's own.
+//
+//   kAllreduce      reduces every tensor over all ranks; they are reduced together. Shapes and dtypes must agree
+//   kReducescatter  the same; `output` has room for my rows (core/slice.h RowsOf), and is not `input`
+//   kBroadcast      copies root's tensors to all ranks. On the root input is read; elsewhere only output is written
+//   kAllgather      concatenates along dimension 0 in rank order. Only the first dimension may differ between ranks
+//   kAlltoall       sends consecutive rows of a tensor to each rank; the result is the concatenation of the rows
+//   received
+//                   from each rank, in rank order. Only the first dimension may differ between ranks
+struct Request : Collective {
+  Request() = default;
+  Request(RequestKind kind, std::string name, std::vector<TensorRef> tensors, const Arithmetic& arithmetic = {})
+      : Collective{arithmetic, kind, std::move(name)}, tensors(std::move(tensors)) {}
 
-// Sends consecutive rows to each rank; the result is the concatenation of the rows received from each rank, in rank
-// order. Only the first dimension may differ between ranks.
-struct AlltoallRequest {
-  std::string name;
-  TensorRef tensor;             // `output` is not used
-  bool even_split = false;      // the same number of rows for each rank; else:
-  std::vector<int64_t> splits;  // rows for each rank
-  // Called on the engine thread with the rows that each rank sends; returns the memory for the result.
-  std::function<Result<void*>(const std::vector<int64_t>& received)> allocate;
-};
-
-struct BarrierRequest {
-  std::string name;
+  std::vector<TensorRef> tensors;  // kAllgather, kAlltoall: `output` is not used
+  // Of those two: called on the engine thread once the sizes are known, for each tensor in turn, with the first
+  // dimension of every rank's tensor, or the rows that each rank sends; returns the memory for the result, that many
+  // rows.
+  std::function<Result<void*>(int tensor, const std::vector<int64_t>& rows_of_rank)> allocate;
 };
 
 // A gradient that is ready: tensor `index` of a plan.
@@ -108,17 +112,12 @@ class Session {
   // whose plans have equal specs and sites reduce together. If a rank uses another spec of the same key at the same
   // time, every tensor of the plan ends with an error.
   virtual Result<int> RegisterPlan(const PlanSpec& spec) = 0;
-  // Which of `parts` parts is mine (collectives/node/parts.h), or why there cannot be so many.
-  virtual Result<int> PlaceInParts(int parts) = 0;
+  // Which of `parts` parts is a rank's (collectives/node/parts.h), or why there cannot be so many.
+  virtual Result<int> PlaceInParts(int rank, int parts) = 0;
   // A tensor is ready. Its bucket starts when the bucket's last tensor is ready.
   virtual void ReducePlanned(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) = 0;
 
-  virtual void Allreduce(AllreduceRequest request, DoneCallback done) = 0;
-  virtual void Broadcast(BroadcastRequest request, DoneCallback done) = 0;
-  virtual void Allgather(AllgatherRequest request, DoneCallback done) = 0;
-  virtual void Alltoall(AlltoallRequest request, DoneCallback done) = 0;
-  virtual void Reducescatter(AllreduceRequest request, DoneCallback done) = 0;
-  virtual void Barrier(BarrierRequest request, DoneCallback done) = 0;
+  virtual void Submit(Request request, DoneCallback done) = 0;
 
   // This rank has no more data: until all ranks have called it, it contributes zeros to the allreduces and plans of
   // the others, whatever their names. Then `*last` is set to the last rank that joined, the same on all ranks, and

@@ -61,9 +61,8 @@ struct SessionStats {
   int64_t node_bytes_referred = 0;                  // of these, what they read in my tensors, uncopied
   int64_t rail_bytes_sent = 0;                      // handed to MPI for ranks of other nodes
   int64_t control_messages = 0, control_bytes = 0;  // sent to other ranks, besides the data of collectives
-  int64_t engine_wakeups = 0;
-  int64_t arena_bytes = 0;  // shared memory this rank owns
-  int ended_rank = -1;      // one that has left at the end of its program
+  int64_t arena_bytes = 0;                          // shared memory this rank owns
+  int ended_rank = -1;                              // one that has left at the end of its program
   // The measurements on which the choice of the algorithm between nodes is based; 0 on one node.
   double rail_latency_us = 0, rail_bandwidth_mbps = 0;
 };

@@ -34,7 +34,6 @@ struct Hello {
   TensorMemoryAddress tensors;
 
   SMDDP_FIELDS(version, host, settings, versions, shared_bytes, tensors);
-  bool IsWellFormed() const { return true; }
 };
 
 // The second message of a rank.
@@ -43,7 +42,6 @@ struct Ready {
   bool maps_tensors = false;  // of all other ranks of its node
 
   SMDDP_FIELDS(segment, maps_tensors);
-  bool IsWellFormed() const { return true; }
 };
 
 // A kind of facts: how its sentences begin, and what to do where ranks differ.
@@ -208,7 +206,7 @@ Result<const AllreduceAlgorithm*> RailAlgorithmNamed(const std::string& name) {
   if (name.empty() || name == "auto") return nullptr;
   if (const AllreduceAlgorithm* algorithm = AlgorithmByName(name)) return algorithm;
   std::string names = "auto";
-  for (const AllreduceAlgorithm* algorithm : Algorithms()) names += std::string(", ") + algorithm->info().name;
+  for (const AllreduceAlgorithm* algorithm : Algorithms()) names += std::string(", ") + algorithm->name;
   return Status(Reason::kBadArgument, "Environment variable SMDDP_RAIL_ALGORITHM must be one of ", names,
                 ". Received: '", name, "'. Correct or unset it on every rank.");
 }

@@ -13,7 +13,7 @@
 #include "core/dtype.h"
 #include "core/status.h"
 #include "core/wire.h"
-#include "fusion/plan.h"
+#include "runtime/api/session.h"
 
 namespace smddp {
 
@@ -37,17 +37,6 @@ enum class ControlType : uint8_t {
   kDeparted,
 };
 
-enum class RequestKind : uint8_t {
-  kAllreduce = 0,
-  kBroadcast = 1,
-  kAllgather = 2,
-  kBarrier = 3,
-  kPlan = 4,
-  kAlltoall = 5,
-  kReducescatter = 6,
-  kDevices = 7,  // what GPU each rank uses for a plan: Announcement::data, Verdict::devices
-};
-
 // Also asked of ranks that have joined, once per session, so the rounds of hvd.join do not apply. Rank 0 answers.
 inline bool OutlivesRounds(RequestKind kind) { return kind == RequestKind::kPlan || kind == RequestKind::kDevices; }
 
@@ -68,19 +57,14 @@ constexpr char kHasDevices[] = "GPU";
 // Of requests without a number (named/request_numbers.h).
 constexpr uint32_t kUnnumbered = 0xffffffff;
 
-// One rank's request under a name, to the name's coordinator. The arithmetic: kAllreduce, kReducescatter, kPlan.
-struct Announcement : Arithmetic {
+// One rank's request under a name, to the name's coordinator.
+struct Announcement : Collective {
   static constexpr ControlType kType = ControlType::kAnnouncement;
-  RequestKind kind = RequestKind::kBarrier;
-  std::string name;
   std::vector<DType> dtypes;                 // one per tensor
   std::vector<std::vector<int64_t>> shapes;  // one per tensor
-  int32_t root = 0;
-  bool even_split = false;         // kAlltoall: the same number of rows for every rank; then there are no splits
-  std::vector<int64_t> splits;     // kAlltoall: rows for each rank
-  std::vector<std::string> facts;  // kPlan: fusion/plan.h DescribePlan
-  std::string plan_key;            // kPlan: with the site number, where there are several
-  bool alone = true;               // kPlan: api/session.h PlannedTensor::alone
+  std::vector<std::string> facts;            // kPlan: fusion/plan.h DescribePlan
+  std::string plan_key;                      // kPlan: with the site number, where there are several
+  bool alone = true;                         // kPlan: api/session.h PlannedTensor::alone
   // Of a small reduction or allgather: this rank's contribution (requests/inline_data.h). kPlan: kHasDevices where a
   // GPU is available. kDevices: this rank's description of its GPU.
   std::string data;
@@ -165,7 +149,6 @@ struct JoinNotice {
   StepCounts steps;      // the sender's steps
 
   SMDDP_FIELDS(round, joins, drained, steps);
-  bool IsWellFormed() const { return true; }
 };
 
 // From rank 0: all ranks have joined.
@@ -211,7 +194,6 @@ struct RequestGivenUp {
   }
 
   SMDDP_FIELDS(name, missing, round);
-  bool IsWellFormed() const { return true; }
 };
 
 // The sender's session has ended. `clean`: nothing was under way there. `listens`: it still reads messages
@@ -224,7 +206,6 @@ struct Goodbye {
   std::vector<int> told;
 
   SMDDP_FIELDS(clean, listens, told);
-  bool IsWellFormed() const { return true; }
 };
 
 // Ranks that have left, passed on by another rank.
@@ -233,9 +214,6 @@ struct Departed {
   std::vector<std::pair<int, Goodbye>> ranks;
 
   SMDDP_FIELDS(ranks);
-  bool IsWellFormed() const {
-    return std::all_of(ranks.begin(), ranks.end(), [](const auto& each) { return each.second.IsWellFormed(); });
-  }
 };
 
 // The session has failed.
@@ -251,7 +229,6 @@ struct Abort {
 struct HeartbeatMessage {
   static constexpr ControlType kType = ControlType::kHeartbeat;
   SMDDP_FIELDS();
-  bool IsWellFormed() const { return true; }
 };
 
 // Several messages for one rank, none of them a batch.

@@ -1,6 +1,6 @@
-// The engine's event log: what happened when. It has three readers: tests and benchmarks, which take all of it at the
-// end; the timeline, which takes events while they are written; and the text log at level trace. Off when there is no
-// reader.
+// The engine's event log: what happened when. Its readers are the text log at level trace and one at a time of these:
+// the timeline, which takes events while they are written, and tests, which take all of them at the end. Off when there
+// is no reader.
 #pragma once
 
 #include <atomic>
@@ -21,33 +21,22 @@ class Trace {
  public:
   bool on() const { return readers_.load(std::memory_order_relaxed) != 0; }
 
+  // Events from now on are kept for Take; those that do not fit are counted and dropped.
   void Start() {
     std::lock_guard<std::mutex> lock(mutex_);
     events_.clear();
+    dropped_ = 0;
     readers_ |= kEvents;
   }
-  std::vector<TraceEvent> Stop() {
+  void Stop() {
     std::lock_guard<std::mutex> lock(mutex_);
     readers_ &= ~kEvents;
-    return std::move(events_);
-  }
-
-  // Events from now on are kept for TakeStream; those that do not fit are counted and dropped.
-  void StartStream() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    stream_.clear();
-    dropped_ = 0;
-    readers_ |= kStream;
-  }
-  void StopStream() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    readers_ &= ~kStream;
   }
   // Returns how many events were dropped since the last call.
-  int64_t TakeStream(std::vector<TraceEvent>* events) {
+  int64_t Take(std::vector<TraceEvent>* events) {
     events->clear();
     std::lock_guard<std::mutex> lock(mutex_);
-    events->swap(stream_);
+    events->swap(events_);
     return std::exchange(dropped_, 0);
   }
 
@@ -59,23 +48,22 @@ class Trace {
     if ((readers_ & kText) != 0) {
       Log(LogLevel::kTrace, NameOf(what), " '", name, "' ", index, detail.empty() ? "" : " " + detail);
     }
-    if ((readers_ & kEvents) != 0) events_.push_back({what, name, index, time_ns, detail});
-    if ((readers_ & kStream) == 0) return;
-    if (stream_.size() < kMaxInStream) {
-      stream_.push_back({what, name, index, time_ns, detail});
+    if ((readers_ & kEvents) == 0) return;
+    if (events_.size() < kMaxEvents) {
+      events_.push_back({what, name, index, time_ns, detail});
     } else {
       ++dropped_;
     }
   }
 
  private:
-  enum : int { kEvents = 1, kStream = 2, kText = 4 };
-  static constexpr size_t kMaxInStream = 1 << 18;
+  enum : int { kEvents = 1, kText = 2 };
+  static constexpr size_t kMaxEvents = 1 << 18;
   inline static const std::string kNone;
 
   std::atomic<int> readers_{Logs(LogLevel::kTrace) ? kText : 0};  // written under the mutex
   std::mutex mutex_;
-  std::vector<TraceEvent> events_, stream_;
+  std::vector<TraceEvent> events_;
   int64_t dropped_ = 0;
 };
 

@@ -47,7 +47,6 @@ class LoopPace {
   // something is under way. `soundless`: the next event does not ring the doorbell (a GPU's work), so every sleep is
   // short. Returns after a while, or at once when the bell was rung since `seen`.
   void Wait(uint32_t seen, bool expecting, bool soundless, int64_t now_ns) {
-    wakeups_.fetch_add(1, std::memory_order_relaxed);
     WaitIdle(seen, expecting, soundless, now_ns - last_moved_ns_);
   }
   // Sleeps as if nothing had moved for a long time.
@@ -61,7 +60,6 @@ class LoopPace {
   int64_t last_moved_ns() const { return last_moved_ns_; }
   int64_t last_worked_ns() const { return last_worked_ns_; }
   int64_t rounds() const { return rounds_.load(std::memory_order_relaxed); }
-  int64_t wakeups() const { return wakeups_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr int64_t kTickEveryNs = 200 * 1000000LL;
@@ -85,7 +83,7 @@ class LoopPace {
   int spun_ = 0, sleeps_ = 0;  // since something moved
   int idle_rounds_ = 0;
   int64_t last_moved_ns_ = 0, last_worked_ns_ = 0, last_tick_ns_ = 0, last_look_ns_ = 0;
-  std::atomic<int64_t> rounds_{0}, wakeups_{0};
+  std::atomic<int64_t> rounds_{0};
 };
 
 }  // namespace smddp

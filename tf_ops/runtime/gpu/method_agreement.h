@@ -26,7 +26,6 @@ struct MethodRound {
   std::string why_not;  // it cannot start
 
   SMDDP_FIELDS(method, id, started, why_not);
-  bool IsWellFormed() const { return true; }
 };
 
 // Threads: the engine's.

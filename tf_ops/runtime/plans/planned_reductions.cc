@@ -178,7 +178,7 @@ void PlannedReductions::LogLayout(const Plan& plan) const {
   for (const PlannedBucket& bucket : plan.buckets()) {
     bytes += bucket.bucket().wire_bytes();
     if (fabric_.topology.node_count() == 1) continue;
-    algorithms.insert(launcher_.RailFor(plan, bucket.bucket(), bucket.bucket().elements).info().name);
+    algorithms.insert(launcher_.RailFor(plan, bucket.bucket(), bucket.bucket().elements).name);
   }
   std::string between;
   for (const std::string& name : algorithms) between += (between.empty() ? "; between nodes " : ", ") + name;

@@ -54,8 +54,9 @@ std::unique_ptr<FusedView> PartsByRows(const Fabric& fabric, const TensorRef* te
 
 }  // namespace
 
-std::shared_ptr<ReduceJob> MakeReduceJob(const Fabric& fabric, const AllreduceRequest& request, bool only_my_rows) {
+std::shared_ptr<ReduceJob> MakeReduceJob(const Fabric& fabric, const Request& request) {
   auto job = std::make_shared<ReduceJob>();
+  const bool only_my_rows = request.kind == RequestKind::kReducescatter;
   const Scalings scalings = ScalingsFor(request.op, request.prescale, request.postscale, fabric.topology.size());
   const std::vector<TensorRef>& tensors = request.tensors;
   for (size_t at = 0; at < tensors.size();) {

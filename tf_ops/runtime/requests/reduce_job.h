@@ -22,8 +22,8 @@ struct ReduceJob {
   bool places_vary = false;     // collectives/rail/selector.h
 };
 
-// `only_my_rows`: `output` of each tensor has room for these only.
-std::shared_ptr<ReduceJob> MakeReduceJob(const Fabric& fabric, const AllreduceRequest& request, bool only_my_rows);
+// Of kAllreduce or kReducescatter.
+std::shared_ptr<ReduceJob> MakeReduceJob(const Fabric& fabric, const Request& request);
 
 // `fabric` and `job` outlive the task.
 TaskPtr BeginReduce(const Fabric& fabric, const ReduceJob& job, uint32_t operation);

@@ -14,19 +14,6 @@
 namespace smddp {
 namespace {
 
-NamedRequest RequestOf(RequestKind kind, const std::string& name, const std::vector<TensorRef>& tensors,
-                       DoneCallback done) {
-  NamedRequest named;
-  named.announcement.kind = kind;
-  named.announcement.name = name;
-  for (const TensorRef& tensor : tensors) {
-    named.announcement.dtypes.push_back(tensor.dtype);
-    named.announcement.shapes.push_back(tensor.shape);
-  }
-  named.done = std::move(done);
-  return named;
-}
-
 // No task: the verdict contained the result.
 Result<TaskPtr> BeginReduction(const Fabric& fabric, const ReduceJob& job, const Verdict& verdict) {
   if (verdict.data.empty()) return BeginReduce(fabric, job, verdict.operation);
@@ -34,7 +21,7 @@ Result<TaskPtr> BeginReduction(const Fabric& fabric, const ReduceJob& job, const
   return TaskPtr();
 }
 
-TaskPtr BeginBroadcast(const Fabric& fabric, const BroadcastRequest& request, uint32_t operation) {
+Result<TaskPtr> BeginBroadcast(const Fabric& fabric, const Request& request, const Verdict& verdict, VerifiedCall*) {
   const int root = fabric.topology.rank_of_global(request.root);
   std::vector<BufferView> buffers;
   std::vector<TaskFactory> stages;
@@ -45,7 +32,7 @@ TaskPtr BeginBroadcast(const Fabric& fabric, const BroadcastRequest& request, ui
     buffers.push_back(output);
     bytes += static_cast<int64_t>(output.size);
   }
-  stages.push_back([&fabric, operation, root, bytes, buffers = std::move(buffers)] {
+  stages.push_back([&fabric, operation = verdict.operation, root, bytes, buffers = std::move(buffers)] {
     if (TreeIsFaster(fabric, bytes)) return TreeBroadcast(fabric, operation, root, buffers);
     std::vector<std::vector<BufferView>> blocks(fabric.topology.size());
     blocks[root] = buffers;
@@ -55,7 +42,7 @@ TaskPtr BeginBroadcast(const Fabric& fabric, const BroadcastRequest& request, ui
 }
 
 // Checks the verdict's rows, which determine what is copied and received.
-Status CheckRows(const Fabric& fabric, const AllgatherRequest& request, const Verdict& verdict) {
+Status CheckRows(const Fabric& fabric, const Request& request, const Verdict& verdict) {
   const size_t size = static_cast<size_t>(fabric.topology.size());
   bool fits = verdict.dim0_of_rank.size() == request.tensors.size() * size;
   for (size_t i = 0; fits && i < verdict.dim0_of_rank.size(); ++i) {
@@ -69,7 +56,7 @@ Status CheckRows(const Fabric& fabric, const AllgatherRequest& request, const Ve
 }
 
 // All tensors at once. All results are allocated first, so that insufficient memory is an error before any data move.
-Result<TaskPtr> BeginAllgather(const Fabric& fabric, const AllgatherRequest& request, const Verdict& verdict,
+Result<TaskPtr> BeginAllgather(const Fabric& fabric, const Request& request, const Verdict& verdict,
                                VerifiedCall* verified) {
   SMDDP_RETURN_IF_ERROR(CheckRows(fabric, request, verdict));
   std::vector<TaskFactory> stages;
@@ -98,16 +85,17 @@ Result<TaskPtr> BeginAllgather(const Fabric& fabric, const AllgatherRequest& req
   return Sequence(std::move(stages));
 }
 
-TaskPtr BeginAlltoall(const Fabric& fabric, const AlltoallRequest& request, uint32_t operation,
-                      VerifiedCall* verified) {
+Result<TaskPtr> BeginAlltoall(const Fabric& fabric, const Request& request, const Verdict& verdict,
+                              VerifiedCall* verified) {
+  const TensorRef& tensor = request.tensors[0];
   AlltoallCall call;
-  call.operation = operation;
-  call.input = request.tensor.input;
-  call.row_bytes = request.tensor.row_bytes();
+  call.operation = verdict.operation;
+  call.input = tensor.input;
+  call.row_bytes = tensor.row_bytes();
   const int size = fabric.topology.size();
-  call.splits = request.even_split ? std::vector<int64_t>(size, request.tensor.shape[0] / size) : request.splits;
+  call.splits = request.even_split ? std::vector<int64_t>(size, tensor.shape[0] / size) : request.splits;
   call.allocate = [verified, allocate = request.allocate](const std::vector<int64_t>& received) -> Result<void*> {
-    SMDDP_ASSIGN_OR_RETURN(void* result, allocate(received));
+    SMDDP_ASSIGN_OR_RETURN(void* result, allocate(0, received));
     if (verified != nullptr) verified->SetResult(0, result, received);
     return result;
   };
@@ -120,33 +108,46 @@ std::optional<VerifiedCall> RequestBuilder::Describe(const Announcement& announc
                                                      const std::vector<TensorRef>& tensors) const {
   if (!verifier_.on()) return std::nullopt;
   VerifiedCall call;
-  call.SetArithmetic(announcement);
-  call.kind = announcement.kind;
+  static_cast<Collective&>(call) = announcement;
   call.name = std::string(NameOf(announcement.kind)) + " '" + announcement.name + "'";
   call.tensors = tensors;
-  call.splits = announcement.splits;
   if (announcement.kind == RequestKind::kBroadcast) call.root = fabric_.topology.rank_of_global(announcement.root);
   return call;
 }
 
-void RequestBuilder::SetBegin(NamedRequest* named, const std::vector<TensorRef>& tensors, Begin begin) const {
-  named->begin = [this, call = Describe(named->announcement, tensors),
-                  begin = std::move(begin)](const Verdict& verdict) {
+NamedRequest RequestBuilder::Build(Request request, DoneCallback done) const {
+  request.wire_dtype = WireFor(request.wire_dtype, NodeRate(fabric_));
+  NamedRequest named;
+  named.done = std::move(done);
+  Announcement& announcement = named.announcement;
+  static_cast<Collective&>(announcement) = request;
+  for (const TensorRef& tensor : request.tensors) {
+    announcement.dtypes.push_back(tensor.dtype);
+    announcement.shapes.push_back(tensor.shape);
+  }
+  Begin begin;
+  if (request.kind == RequestKind::kAllreduce || request.kind == RequestKind::kReducescatter) {
+    const auto job = MakeReduceJob(fabric_, request);
+    job->places_vary = MayBeFused(announcement);
+    if (FitsInMessage(job->views, job->op)) announcement.data = PackAll(job->views);
+    if (request.kind == RequestKind::kAllreduce) named.tensors = request.tensors;
+    named.keep = job;
+    begin = [this, job](const Verdict& verdict, VerifiedCall*) { return BeginReduction(fabric_, *job, verdict); };
+  } else if (request.kind == RequestKind::kBarrier) {
+    named.begin = [](const Verdict&) -> Result<TaskPtr> { return TaskPtr(); };
+    return named;
+  } else {
+    if (request.kind == RequestKind::kAllgather) announcement.data = PackToGather(request.tensors);
+    const auto move = request.kind == RequestKind::kBroadcast   ? BeginBroadcast
+                      : request.kind == RequestKind::kAllgather ? BeginAllgather
+                                                                : BeginAlltoall;
+    begin = [this, request, move](const Verdict& verdict, VerifiedCall* verified) {
+      return move(fabric_, request, verdict, verified);
+    };
+  }
+  named.begin = [this, call = Describe(announcement, request.tensors), begin](const Verdict& verdict) {
     return verifier_.Begin(call, verdict.operation, [&](VerifiedCall* verified) { return begin(verdict, verified); });
   };
-}
-
-NamedRequest RequestBuilder::Reduction(RequestKind kind, AllreduceRequest request, DoneCallback done) const {
-  request.wire_dtype = WireFor(request.wire_dtype, NodeRate(fabric_));
-  NamedRequest named = RequestOf(kind, request.name, request.tensors, std::move(done));
-  named.announcement.SetArithmetic(request);
-  const auto job = MakeReduceJob(fabric_, request, /*only_my_rows=*/kind == RequestKind::kReducescatter);
-  job->places_vary = MayBeFused(named.announcement);
-  if (FitsInMessage(job->views, job->op)) named.announcement.data = PackAll(job->views);
-  if (kind == RequestKind::kAllreduce) named.tensors = request.tensors;
-  SetBegin(&named, request.tensors,
-           [this, job](const Verdict& verdict, VerifiedCall*) { return BeginReduction(fabric_, *job, verdict); });
-  named.keep = job;
   return named;
 }
 
@@ -154,12 +155,12 @@ NamedRequest RequestBuilder::Fused(std::vector<NamedRequest> requests) const {
   NamedRequest fused;
   fused.announcement.kind = RequestKind::kAllreduce;
   fused.submitted_ns = requests.front().submitted_ns;
-  AllreduceRequest all = {requests.front().announcement, "", {}};
+  Request all(RequestKind::kAllreduce, "", {}, requests.front().announcement);
   for (const NamedRequest& each : requests) {
     all.tensors.insert(all.tensors.end(), each.tensors.begin(), each.tensors.end());
     fused.submitted_ns = std::min(fused.submitted_ns, each.submitted_ns);
   }
-  const auto job = MakeReduceJob(fabric_, all, /*only_my_rows=*/false);
+  const auto job = MakeReduceJob(fabric_, all);
   job->places_vary = true;
   fused.begin = [this, job](const Verdict& verdict) { return BeginReduction(fabric_, *job, verdict); };
   fused.keep = job;
@@ -167,41 +168,6 @@ NamedRequest RequestBuilder::Fused(std::vector<NamedRequest> requests) const {
     for (const NamedRequest& each : requests) each.done(status);
   };
   return fused;
-}
-
-NamedRequest RequestBuilder::Broadcast(BroadcastRequest request, DoneCallback done) const {
-  NamedRequest named = RequestOf(RequestKind::kBroadcast, request.name, request.tensors, std::move(done));
-  named.announcement.root = request.root;
-  SetBegin(&named, request.tensors, [this, request](const Verdict& verdict, VerifiedCall*) {
-    return BeginBroadcast(fabric_, request, verdict.operation);
-  });
-  return named;
-}
-
-NamedRequest RequestBuilder::Allgather(AllgatherRequest request, DoneCallback done) const {
-  NamedRequest named = RequestOf(RequestKind::kAllgather, request.name, request.tensors, std::move(done));
-  named.announcement.data = PackToGather(request.tensors);
-  SetBegin(&named, request.tensors, [this, request](const Verdict& verdict, VerifiedCall* verified) {
-    return BeginAllgather(fabric_, request, verdict, verified);
-  });
-  return named;
-}
-
-NamedRequest RequestBuilder::Alltoall(AlltoallRequest request, DoneCallback done) const {
-  NamedRequest named = RequestOf(RequestKind::kAlltoall, request.name, {request.tensor}, std::move(done));
-  named.announcement.even_split = request.even_split;
-  named.announcement.splits = request.splits;
-  SetBegin(&named, {request.tensor}, [this, request](const Verdict& verdict, VerifiedCall* verified) {
-    return BeginAlltoall(fabric_, request, verdict.operation, verified);
-  });
-  return named;
-}
-
-// A barrier is complete when all ranks have announced it.
-NamedRequest RequestBuilder::Barrier(const BarrierRequest& request, DoneCallback done) const {
-  NamedRequest named = RequestOf(RequestKind::kBarrier, request.name, {}, std::move(done));
-  named.begin = [](const Verdict&) -> Result<TaskPtr> { return TaskPtr(); };
-  return named;
 }
 
 Result<TaskPtr> RequestBuilder::BeginZeros(const Verdict& verdict, ZeroMemory& zeros,
@@ -212,13 +178,13 @@ Result<TaskPtr> RequestBuilder::BeginZeros(const Verdict& verdict, ZeroMemory& z
     std::vector<std::shared_ptr<void>> memory;
   };
   auto kept = std::make_shared<Kept>();
-  AllreduceRequest request = {asked, asked.name, {}};
+  Request request(RequestKind::kAllreduce, asked.name, {}, asked);
   for (size_t i = 0; i < asked.dtypes.size(); ++i) {
     SMDDP_ASSIGN_OR_RETURN(TensorRef tensor,
                            zeros.Tensor(asked.dtypes[i], asked.shapes[i], &kept->memory.emplace_back()));
     request.tensors.push_back(std::move(tensor));
   }
-  kept->job = MakeReduceJob(fabric_, request, /*only_my_rows=*/false);
+  kept->job = MakeReduceJob(fabric_, request);
   kept->job->places_vary = MayBeFused(asked);
   *keep = kept;
   return verifier_.Begin(Describe(asked, request.tensors), verdict.operation,

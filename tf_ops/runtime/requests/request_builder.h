@@ -21,14 +21,9 @@ class RequestBuilder {
   // Both outlive the requests.
   RequestBuilder(const Fabric& fabric, const Verifier& verifier) : fabric_(fabric), verifier_(verifier) {}
 
-  // kAllreduce or kReducescatter.
-  NamedRequest Reduction(RequestKind kind, AllreduceRequest request, DoneCallback done) const;
+  NamedRequest Build(Request request, DoneCallback done) const;
   // Allreduces with the same arithmetic as one, which answers all of them.
   NamedRequest Fused(std::vector<NamedRequest> requests) const;
-  NamedRequest Broadcast(BroadcastRequest request, DoneCallback done) const;
-  NamedRequest Allgather(AllgatherRequest request, DoneCallback done) const;
-  NamedRequest Alltoall(AlltoallRequest request, DoneCallback done) const;
-  NamedRequest Barrier(const BarrierRequest& request, DoneCallback done) const;
   // The part of a rank that has joined in an allreduce of the others. What the task refers to is put into `*keep`. No
   // task: there is nothing to contribute.
   Result<TaskPtr> BeginZeros(const Verdict& verdict, ZeroMemory& zeros, std::shared_ptr<void>* keep) const;
@@ -38,8 +33,6 @@ class RequestBuilder {
   using Begin = std::function<Result<TaskPtr>(const Verdict& verdict, VerifiedCall* verified)>;
   // What to check of a call. Nothing without SMDDP_VERIFY.
   std::optional<VerifiedCall> Describe(const Announcement& announcement, const std::vector<TensorRef>& tensors) const;
-  // The tensors are those of the announcement.
-  void SetBegin(NamedRequest* named, const std::vector<TensorRef>& tensors, Begin begin) const;
 
   const Fabric& fabric_;
   const Verifier& verifier_;

@@ -27,7 +27,6 @@ SessionStats EngineDiagnostics::Stats() const {
   stats.rail_bytes_sent = parts_.rail_bytes();
   stats.control_messages = engine_.router().messages();
   stats.control_bytes = engine_.router().bytes();
-  stats.engine_wakeups = engine_.pace().wakeups();
   stats.ended_rank = engine_.router().ended_rank();
   stats.arena_bytes = static_cast<int64_t>(parts_.arena_bytes());
   if (parts_.fabric().topology.node_count() > 1) {

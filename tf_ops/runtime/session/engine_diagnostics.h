@@ -25,10 +25,15 @@ class EngineDiagnostics : public SessionDiagnostics {
   RaisedState Raised() const override;
   SessionStats Stats() const override;
   std::string RailAlgorithm(int64_t elements, DType dtype) const override {
-    return RailAlgorithmFor(parts_.fabric(), elements, dtype, /*places_vary=*/false).info().name;
+    return RailAlgorithmFor(parts_.fabric(), elements, dtype, /*places_vary=*/false).name;
   }
   void TraceStart() override { engine_.trace().Start(); }
-  std::vector<TraceEvent> TraceStop() override { return engine_.trace().Stop(); }
+  std::vector<TraceEvent> TraceStop() override {
+    std::vector<TraceEvent> events;
+    engine_.trace().Stop();
+    engine_.trace().Take(&events);
+    return events;
+  }
   Status StartTimeline(const std::string& path, bool mark_cycles) override;
   TimelineParts StopTimeline() override;
   // This rank leaves: its part of a timeline that runs is closed.

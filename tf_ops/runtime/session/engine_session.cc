@@ -46,13 +46,13 @@ Result<int> EngineSession::RegisterPlan(const PlanSpec& spec) {
   if (spec.op == ReduceOp::kAdasum) {
     return Status(Reason::kBadArgument, "Adasum cannot be used with plans: its tensors are matched by name.");
   }
-  if (!spec.parting.whole()) SMDDP_RETURN_IF_ERROR(PlaceInParts(spec.parting.parts).status());
+  if (!spec.parting.whole()) SMDDP_RETURN_IF_ERROR(PlaceInParts(topology().rank(), spec.parting.parts).status());
   return registry_.NumberOf(spec);
 }
 
-Result<int> EngineSession::PlaceInParts(int parts) {
+Result<int> EngineSession::PlaceInParts(int rank, int parts) {
   SMDDP_RETURN_IF_ERROR(CheckParts(topology(), parts_->fabric().chunk_bytes, parts));
-  return smddp::PlaceInParts(topology(), parts);
+  return smddp::PlaceInParts(topology(), rank, parts);
 }
 
 void EngineSession::ReducePlanned(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) {
@@ -77,13 +77,34 @@ void EngineSession::CancelPlanned(const PlannedTensor& where) {
 
 // --- Requests by name ---
 
-void EngineSession::Submit(NamedRequest request) {
-  auto shared = std::make_shared<NamedRequest>(std::move(request));
-  const auto submit = [this, shared] {
-    components_.given_up_requests.BeforeSubmit(shared->announcement.name);
-    components_.named.Submit(std::move(*shared));
+void EngineSession::Submit(Request request, DoneCallback done) {
+  const auto on_gpu = [](const TensorRef& tensor) { return tensor.device != nullptr; };
+  if (std::any_of(request.tensors.begin(), request.tensors.end(), on_gpu)) {
+    return RoundTrip(std::move(request), std::move(done));
+  }
+  const auto named = std::make_shared<NamedRequest>(components_.requests.Build(std::move(request), std::move(done)));
+  const auto submit = [this, named] {
+    components_.given_up_requests.BeforeSubmit(named->announcement.name);
+    components_.named.Submit(std::move(*named));
   };
-  SubmitWork([this, submit] { components_.join.RunOrHold(submit); }, shared->done);
+  SubmitWork([this, submit] { components_.join.RunOrHold(submit); }, named->done);
+}
+
+void EngineSession::RoundTrip(Request request, DoneCallback done) {
+  HostRoundTrips::Tensors what;
+  what.tensors = request.tensors;
+  for (const TensorRef& tensor : request.tensors) {
+    const bool mine = request.kind == RequestKind::kReducescatter && !tensor.shape.empty();
+    const int64_t rows = mine ? RowsOf(tensor.shape[0], topology().size(), topology().rank()).size() : 0;
+    what.result_bytes.push_back(mine ? static_cast<size_t>(rows) * tensor.row_bytes() : tensor.bytes());
+  }
+  auto on_host = [this, request](std::vector<TensorRef> tensors, DoneCallback reduced) mutable {
+    request.tensors = std::move(tensors);
+    Submit(request, std::move(reduced));
+  };
+  SubmitWork(
+      [this, name = request.name, what, on_host, done] { components_.round_trips.Begin(name, what, on_host, done); },
+      done);
 }
 
 void EngineSession::Cancel(const std::string& name) {
@@ -107,51 +128,6 @@ void EngineSession::Begin(const std::string& name) {
 void EngineSession::Join(int* last, DoneCallback done) {
   const auto join = [this, last, done] { components_.join.Join(last, done); };
   SubmitWork([this, join] { components_.join.RunOrHold(join); }, done);
-}
-
-void EngineSession::Allreduce(AllreduceRequest request, DoneCallback done) {
-  SubmitReduction(RequestKind::kAllreduce, std::move(request), std::move(done));
-}
-
-void EngineSession::Reducescatter(AllreduceRequest request, DoneCallback done) {
-  SubmitReduction(RequestKind::kReducescatter, std::move(request), std::move(done));
-}
-
-void EngineSession::SubmitReduction(RequestKind kind, AllreduceRequest request, DoneCallback done) {
-  const auto on_gpu = [](const TensorRef& tensor) { return tensor.device != nullptr; };
-  if (std::none_of(request.tensors.begin(), request.tensors.end(), on_gpu)) {
-    return Submit(components_.requests.Reduction(kind, std::move(request), std::move(done)));
-  }
-  HostRoundTrips::Tensors what;
-  what.tensors = request.tensors;
-  for (const TensorRef& tensor : request.tensors) {
-    const bool mine = kind == RequestKind::kReducescatter && !tensor.shape.empty();
-    const int64_t rows = mine ? RowsOf(tensor.shape[0], topology().size(), topology().rank()).size() : 0;
-    what.result_bytes.push_back(mine ? static_cast<size_t>(rows) * tensor.row_bytes() : tensor.bytes());
-  }
-  auto on_host = [this, kind, request](std::vector<TensorRef> tensors, DoneCallback reduced) mutable {
-    request.tensors = std::move(tensors);
-    SubmitReduction(kind, request, std::move(reduced));
-  };
-  SubmitWork(
-      [this, name = request.name, what, on_host, done] { components_.round_trips.Begin(name, what, on_host, done); },
-      done);
-}
-
-void EngineSession::Broadcast(BroadcastRequest request, DoneCallback done) {
-  Submit(components_.requests.Broadcast(std::move(request), std::move(done)));
-}
-
-void EngineSession::Allgather(AllgatherRequest request, DoneCallback done) {
-  Submit(components_.requests.Allgather(std::move(request), std::move(done)));
-}
-
-void EngineSession::Alltoall(AlltoallRequest request, DoneCallback done) {
-  Submit(components_.requests.Alltoall(std::move(request), std::move(done)));
-}
-
-void EngineSession::Barrier(BarrierRequest request, DoneCallback done) {
-  Submit(components_.requests.Barrier(request, std::move(done)));
 }
 
 }  // namespace smddp

@@ -31,14 +31,9 @@ class EngineSession : public Session {
 
   const Topology& topology() const override { return parts_->fabric().topology; }
   Result<int> RegisterPlan(const PlanSpec& spec) override;
-  Result<int> PlaceInParts(int parts) override;
+  Result<int> PlaceInParts(int rank, int parts) override;
   void ReducePlanned(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) override;
-  void Allreduce(AllreduceRequest request, DoneCallback done) override;
-  void Broadcast(BroadcastRequest request, DoneCallback done) override;
-  void Allgather(AllgatherRequest request, DoneCallback done) override;
-  void Alltoall(AlltoallRequest request, DoneCallback done) override;
-  void Reducescatter(AllreduceRequest request, DoneCallback done) override;
-  void Barrier(BarrierRequest request, DoneCallback done) override;
+  void Submit(Request request, DoneCallback done) override;
   void Join(int* last, DoneCallback done) override;
   void Cancel(const std::string& name) override;
   void CancelPlanned(const PlannedTensor& where) override;
@@ -52,9 +47,8 @@ class EngineSession : public Session {
 
   // An error where the engine has stopped.
   void SubmitWork(std::function<void()> work, const DoneCallback& done);
-  void Submit(NamedRequest request);
-  // Of tensors on a GPU through host memory.
-  void SubmitReduction(RequestKind kind, AllreduceRequest request, DoneCallback done);
+  // A reduction of tensors on a GPU, through host memory.
+  void RoundTrip(Request request, DoneCallback done);
 
   PlanRegistry& registry_;
   const std::unique_ptr<FabricParts> parts_;

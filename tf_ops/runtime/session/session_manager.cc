@@ -35,12 +35,11 @@ Status CheckAlone(const StartOptions& options) {
   return Status::Ok();
 }
 
-Exchange ExchangeOver(Communicator& communicator, const Deadline& deadline) {
-  return {[&communicator, deadline](const std::string& mine) { return communicator.Exchange(mine, deadline); }};
-}
-
-Exchange ExchangeAlone() {
-  return {[](const std::string& mine) { return Result<std::vector<std::string>>({mine}); }};
+// `others` null: this rank is alone.
+Exchange ExchangeOver(Communicator* others, const Deadline& deadline) {
+  return {[others, deadline](const std::string& mine) {
+    return others != nullptr ? others->Exchange(mine, deadline) : Result<std::vector<std::string>>({mine});
+  }};
 }
 
 }  // namespace
@@ -56,29 +55,21 @@ Result<std::shared_ptr<SessionManager>> SessionManager::Start(const StartOptions
   return manager;
 }
 
-Result<std::unique_ptr<Communicator>> SessionManager::OpenCommunicator(const StartOptions& options,
-                                                                       const Deadline& deadline) const {
-  if (!options.world.addresses.empty()) return TcpCommunicator::Open(options.world);
-  return mpi_.Open(options.communicator, options.ranks, deadline);
-}
-
-// The start-up with the other ranks.
-Result<std::unique_ptr<FabricParts>> SessionManager::Meet(const StartOptions& options, const Deadline& deadline) {
-  SMDDP_ASSIGN_OR_RETURN(communicator_, OpenCommunicator(options, deadline));
-  return Bootstrap(communicator_->rank(), env_, ExchangeOver(*communicator_, deadline), communicator_->NewTransport(),
-                   deadline, /*known_rail=*/nullptr, options.versions, tensors_);
-}
-
 Status SessionManager::Open(const StartOptions& options, bool with_mpi) {
   SetLog(env_.log_level, LauncherRank(), env_.log_timestamp);
   const Deadline deadline = Deadline::After(env_.start_timeout_s);
-  std::unique_ptr<FabricParts> parts;
-  if (!with_mpi && options.world.addresses.empty()) {
-    SMDDP_RETURN_IF_ERROR(CheckAlone(options));
-    SMDDP_ASSIGN_OR_RETURN(parts, Bootstrap(0, env_, ExchangeAlone(), nullptr, deadline));
+  if (!options.world.addresses.empty()) {
+    SMDDP_ASSIGN_OR_RETURN(communicator_, TcpCommunicator::Open(options.world));
+  } else if (with_mpi) {
+    SMDDP_ASSIGN_OR_RETURN(communicator_, mpi_.Open(options.communicator, options.ranks, deadline));
   } else {
-    SMDDP_ASSIGN_OR_RETURN(parts, Meet(options, deadline));
+    SMDDP_RETURN_IF_ERROR(CheckAlone(options));
   }
+  Communicator* const others = communicator_.get();
+  SMDDP_ASSIGN_OR_RETURN(auto parts,
+                         Bootstrap(others != nullptr ? others->rank() : 0, env_, ExchangeOver(others, deadline),
+                                   others != nullptr ? others->NewTransport() : nullptr, deadline,
+                                   /*known_rail=*/nullptr, options.versions, tensors_));
   const Topology& topology = parts->fabric().topology;
   SetLog(env_.log_level, topology.rank(), env_.log_timestamp);
   rail_ = parts->fabric().rail;
@@ -185,12 +176,8 @@ Result<SetProposal::Entry> SessionManager::EntryOf(const ProcessSetSpec& spec) c
 
 // The texts of all ranks. A named request like any other: the stall watch names missing ranks.
 Result<std::vector<std::string>> SessionManager::Ask(const std::string& mine, bool at_start) {
-  AllgatherRequest request;
-  request.name = at_start ? "hvd.init" : "hvd.add_process_set or hvd.remove_process_set";
-  TensorRef& tensor = request.tensors.emplace_back();
-  tensor.dtype = DType::kUInt8;
-  tensor.shape = {static_cast<int64_t>(mine.size())};
-  tensor.input = mine.data();
+  const char* const name = at_start ? "hvd.init" : "hvd.add_process_set or hvd.remove_process_set";
+  Request request(RequestKind::kAllgather, name, {{DType::kUInt8, {static_cast<int64_t>(mine.size())}, mine.data()}});
   std::string all;
   std::vector<int64_t> lengths;
   request.allocate = [&](int, const std::vector<int64_t>& bytes_of_rank) -> Result<void*> {
@@ -201,7 +188,7 @@ Result<std::vector<std::string>> SessionManager::Ask(const std::string& mine, bo
     return static_cast<void*>(all.data());
   };
   const auto done = std::make_shared<std::promise<Status>>();
-  session_->Allgather(std::move(request), [done](const Status& status) { done->set_value(status); });
+  session_->Submit(std::move(request), [done](const Status& status) { done->set_value(status); });
   SMDDP_RETURN_IF_ERROR(done->get_future().get());
   std::vector<std::string> texts;
   size_t at = 0;
@@ -229,7 +216,7 @@ Result<SessionManager::Set> SessionManager::Make(const NewSet& wanted) {
   const Deadline deadline = Deadline::After(env_.start_timeout_s);
   SMDDP_ASSIGN_OR_RETURN(set.communicator,
                          communicator_->Subset(set.ranks, wanted.number, "hvd.add_process_set()", deadline));
-  Exchange exchange = ExchangeOver(*set.communicator, deadline);
+  Exchange exchange = ExchangeOver(set.communicator.get(), deadline);
   exchange.caller = "Process set " + std::to_string(wanted.number);
   exchange.global_ranks = set.ranks;
   SMDDP_ASSIGN_OR_RETURN(auto parts,
@@ -294,7 +281,7 @@ Result<bool> SessionManager::Remove(int process_set) {
   SetProposal mine;
   mine.removes = process_set;
   SMDDP_ASSIGN_OR_RETURN(const auto by_rank, Propose(mine, /*at_start=*/false));
-  SMDDP_RETURN_IF_ERROR(CheckRemoval(by_rank));
+  SMDDP_RETURN_IF_ERROR(CheckSameKind(by_rank));
   Set leaving;
   {
     std::lock_guard<std::mutex> lock(mutex_);

@@ -55,8 +55,6 @@ class SessionManager {
                  MpiLibrary& mpi)
       : env_(env), tensors_(tensors), plans_(plans), watchdog_(watchdog), mpi_(mpi) {}
   Status Open(const StartOptions& options, bool with_mpi);
-  Result<std::unique_ptr<FabricParts>> Meet(const StartOptions& options, const Deadline& deadline);
-  Result<std::unique_ptr<Communicator>> OpenCommunicator(const StartOptions& options, const Deadline& deadline) const;
   void OnFailure(const Status& why);
   Status MayChange(bool at_start) const;
   Result<SetProposal::Entry> EntryOf(const ProcessSetSpec& spec) const;

@@ -35,14 +35,6 @@ bool SameKind(const SetProposal& a, const SetProposal& b) {
   return true;
 }
 
-Status CheckSameKind(const std::vector<SetProposal>& by_rank) {
-  for (size_t rank = 1; rank < by_rank.size(); ++rank) {
-    if (!SameKind(by_rank[0], by_rank[rank])) return Mismatch(by_rank, rank);
-  }
-  return Status::Ok();
-}
-
-// The different lists that the ranks propose at one position, by the first rank that proposes each.
 std::vector<std::vector<int>> ListsAt(const std::vector<SetProposal>& by_rank, size_t position) {
   std::vector<std::vector<int>> lists;
   for (const SetProposal& proposal : by_rank) {
@@ -108,6 +100,11 @@ Result<std::vector<NewSet>> SetsToMake(const std::vector<SetProposal>& by_rank, 
   return sets;
 }
 
-Status CheckRemoval(const std::vector<SetProposal>& by_rank) { return CheckSameKind(by_rank); }
+Status CheckSameKind(const std::vector<SetProposal>& by_rank) {
+  for (size_t rank = 1; rank < by_rank.size(); ++rank) {
+    if (!SameKind(by_rank[0], by_rank[rank])) return Mismatch(by_rank, rank);
+  }
+  return Status::Ok();
+}
 
 }  // namespace smddp

@@ -44,7 +44,7 @@ struct NewSet {
 // not possible.
 Result<std::vector<NewSet>> SetsToMake(const std::vector<SetProposal>& by_rank, const RankLists& there);
 // OK when all ranks want to end the same set.
-Status CheckRemoval(const std::vector<SetProposal>& by_rank);
+Status CheckSameKind(const std::vector<SetProposal>& by_rank);
 
 // [0, 2]
 std::string RanksText(const std::vector<int>& ranks);

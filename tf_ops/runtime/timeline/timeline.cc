@@ -80,7 +80,7 @@ class Timeline::File {
 };
 
 void Timeline::Record() {
-  if (!recording_) trace_.StartStream();
+  if (!recording_) trace_.Start();
   recording_ = true;
 }
 
@@ -102,7 +102,7 @@ Status Timeline::WriteTo(const std::string& path, unsigned mode, const TimelineS
 }
 
 void Timeline::Stop() {
-  if (recording_) trace_.StopStream();
+  if (recording_) trace_.Stop();
   recording_ = false;
   if (!writer_.joinable()) return;
   stop_.set_value();
@@ -114,7 +114,7 @@ void Timeline::WriteLoop(File& file, TimelineText text, const std::future<void>&
   int64_t dropped = 0;
   for (bool last = false; !last;) {
     last = stop.wait_for(kWriteEvery) == std::future_status::ready;
-    dropped += trace_.TakeStream(&taken);
+    dropped += trace_.Take(&taken);
     for (const TraceEvent& event : taken) text.Add(event);
     if (!file.Append(text.Take())) dropped += static_cast<int64_t>(taken.size());
   }

@@ -50,10 +50,6 @@ Status TimelineGroup::Start(const std::string& path, bool mark_cycles) {
     mine_.Record();
     return Status::Ok();
   }
-  if (!path_.empty()) {
-    return Status(Reason::kBadArgument, "A timeline is being written already, to '", path_,
-                  "'. Call hvd.stop_timeline() first.");
-  }
   const TimelineStart start{NowNs(), EpochNs(), mark_cycles, topology_.host_name(0)};
   SMDDP_RETURN_IF_ERROR(mine_.WriteTo(path, kFileMode, start));
   path_ = path;

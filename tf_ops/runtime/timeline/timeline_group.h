@@ -28,7 +28,8 @@ class TimelineGroup : public Component {
   explicit TimelineGroup(ControlBus& bus)
       : bus_(bus), topology_(bus.topology()), mine_(bus.trace(), bus.topology().rank()) {}
 
-  // On rank 0: all ranks begin. On other ranks: begins to record, for the file that rank 0 announces before or after.
+  // Called while no timeline is under way. On rank 0: all ranks begin. On other ranks: begins to record, for the file
+  // that rank 0 announces before or after.
   Status Start(const std::string& path, bool mark_cycles);
   // On rank 0: all ranks end; `done` is called when each of the others has answered or left, or by GiveUp. On other
   // ranks: drops what was recorded for a file that rank 0 has not announced, closes this rank's part if it is

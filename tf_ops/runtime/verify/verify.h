@@ -27,17 +27,14 @@
 #include "collectives/fabric.h"
 #include "collectives/task.h"
 #include "runtime/api/session.h"
-#include "runtime/control/messages.h"
 
 namespace smddp {
 
-struct VerifiedCall : Arithmetic {
-  RequestKind kind = RequestKind::kAllreduce;
-  std::string name;  // "allreduce 'x'"
+// Its name is "allreduce 'x'", its root that inside the session. Without splits an alltoall sends equal numbers of
+// rows.
+struct VerifiedCall : Collective {
   std::vector<TensorRef> tensors;
   std::vector<std::string> tensor_names;       // may be empty, or hold empty ones
-  int root = 0;                                // inside the session
-  std::vector<int64_t> splits;                 // alltoall: rows for each rank; empty: equal numbers
   std::vector<std::vector<int64_t>> received;  // allgather, alltoall: for each tensor, rows from each rank
 
   // The memory of a result that the collective has allocated.

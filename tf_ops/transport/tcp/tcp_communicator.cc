@@ -23,7 +23,6 @@ struct Answer {
   std::vector<std::string> texts;
 
   SMDDP_FIELDS(status, texts);
-  bool IsWellFormed() const { return true; }
 };
 
 }  // namespace

@@ -231,7 +231,7 @@ TaskPtr DeviceAllreduce(DeviceContext& context, const AllreduceAlgorithm& rail, 
   DeviceMethod method = call.through_host ? DeviceMethod::kHost : context.method();
   // With kNode the sums between nodes are the rail's, and may be rounded.
   const bool summed_by_nccl = call.call.op == ReduceOp::kSum && floating && IsFloating(view.wire()) &&
-                              (rail.info().exact || method == DeviceMethod::kNode);
+                              (rail.exact || method == DeviceMethod::kNode);
   if (!summed_by_nccl) method = DeviceMethod::kHost;
   if ((method == DeviceMethod::kHost && !on_device) || view.elements() == 0) {
     return HierarchicalAllreduce(context.fabric(), rail, call.call);
