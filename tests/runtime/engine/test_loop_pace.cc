@@ -1,9 +1,27 @@
 // How the engine's thread waits. (test_loop_pace.py measures what a sleeping program costs.)
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 
 #include "core/clock.h"
 #include "native/testing.h"
 #include "runtime/engine/loop_pace.h"
+
+namespace {
+
+std::atomic<int> yields{0}, yield_us{0};
+
+}  // namespace
+
+// In place of the C library's: counts, and can take as long as if another thread had run.
+extern "C" int sched_yield() noexcept {
+  ++yields;
+  if (yield_us > 0) usleep(yield_us);
+  return static_cast<int>(syscall(SYS_sched_yield));
+}
 
 namespace smddp {
 namespace {
@@ -35,6 +53,27 @@ TEST_CASE("loop pace: it does not sleep at first, then for longer and longer, an
   CHECK(SecondsOf(&pace, bell, true, /*soundless=*/true, kMs) < 0.0045 + 0.05);
   pace.EndRound(true, true, false, kMs);
   CHECK(pace.last_moved_ns() == kMs);
+}
+
+// How often it spins before it yields for the first time after something has moved.
+int SpinsOf(LoopPace* pace, const Doorbell& bell) {
+  pace->EndRound(true, true, true, NowNs());
+  const int before = yields;
+  int rounds = 0;
+  for (; yields == before; ++rounds) pace->Wait(bell.rings, true, false, pace->last_moved_ns() + 1000);
+  return rounds - 1;
+}
+
+TEST_CASE("loop pace: where a yield lets another thread run, it spins little for the next 20 ms") {
+  Doorbell bell;
+  LoopPace pace(bell, Cores::kPlenty, /*polled=*/true);
+  CHECK(SpinsOf(&pace, bell) == 2000);
+  yield_us = 100;
+  SpinsOf(&pace, bell);
+  yield_us = 0;
+  CHECK(SpinsOf(&pace, bell) == 5);
+  usleep(25 * 1000);
+  CHECK(SpinsOf(&pace, bell) == 2000);
 }
 
 TEST_CASE(

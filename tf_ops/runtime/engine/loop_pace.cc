@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/clock.h"
+
 namespace smddp {
 namespace {
 
@@ -11,6 +13,8 @@ constexpr int64_t kFirstSleepUs = 50;
 constexpr int kMaxDoublings = 10;
 constexpr int kSpins[] = {2000, 20, 5};  // by Cores
 constexpr int64_t kYieldExpectingNs = 300 * 1000, kYieldIdleNs = 100 * 1000;
+// A yield that took longer let another thread run: for a while there are fewer cores than threads that want them.
+constexpr int64_t kYieldAloneNs = 10 * 1000, kCrowdedNs = 20 * 1000000;
 
 inline void Pause() {
 #if defined(__x86_64__)
@@ -34,9 +38,13 @@ LoopPace::LoopPace(Doorbell& doorbell, Cores cores, bool polled)
       longest_idle_us_(polled ? 5000 : 100000) {}
 
 void LoopPace::WaitIdle(uint32_t seen, bool expecting, bool soundless, int64_t idle_ns) {
-  if (expecting && spun_++ < spins_) return Pause();
+  const int64_t now_ns = last_moved_ns_ + idle_ns;
+  const int spins = now_ns < crowded_until_ns_ ? kSpins[static_cast<int>(Cores::kCrowded)] : spins_;
+  if (expecting && spun_++ < spins) return Pause();
   if (idle_ns < (expecting ? kYieldExpectingNs : kYieldIdleNs)) {
+    const int64_t begun_ns = NowNs();
     sched_yield();
+    if (const int64_t back_ns = NowNs(); back_ns - begun_ns > kYieldAloneNs) crowded_until_ns_ = back_ns + kCrowdedNs;
     return;
   }
   if (!expecting) return doorbell_.Sleep(seen, longest_idle_us_);

@@ -83,6 +83,7 @@ class LoopPace {
   int spun_ = 0, sleeps_ = 0;  // since something moved
   int idle_rounds_ = 0;
   int64_t last_moved_ns_ = 0, last_worked_ns_ = 0, last_tick_ns_ = 0, last_look_ns_ = 0;
+  int64_t crowded_until_ns_ = 0;
   std::atomic<int64_t> rounds_{0};
 };
 
