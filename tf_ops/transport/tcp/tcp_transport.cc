@@ -180,7 +180,13 @@ bool TcpTransport::busy() const {
 
 bool TcpTransport::Abort() {
   aborted_ = true;
-  for (Link& link : links_) {
+  for (auto next = links_.begin(); next != links_.end();) {
+    Link& link = *next++;
+    if (link.connection->UnansweredNs() > kGoodbyeSeconds * 1e9) {
+      lost_.insert(link.peer);
+      (void)Drop(&link, Status::Ok());
+      continue;
+    }
     link.connection->DropData();
     if (link.data == nullptr || link.data->kept != nullptr) continue;
     link.data->kept.reset(new std::byte[link.connection->rest()]);
