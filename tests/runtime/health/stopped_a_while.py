@@ -12,7 +12,7 @@ import numpy as np
 import smddp_tf as hvd
 from tests.native_module import core
 
-ELEMENTS = 8 << 20  # 64 MiB: several times what the kernels keep of a connection
+ELEMENTS = 16 << 20  # 128 MiB, half of which each sends the other: more than the kernels keep of a connection
 
 folder = Path(sys.argv[1])
 hvd.init()

@@ -97,13 +97,13 @@ def lines_of(log: Path, wanted: int) -> list[str]:
 
 def closed_windows() -> int:
     """How many connections of this host wait for the other side to read (proc_net_tcp: timer 4)."""
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(row[5].startswith("04:") for row in rows)
+    tables = [Path("/proc/net", name).read_text() for name in ("tcp", "tcp6")]
+    return sum(line.split()[5].startswith("04:") for table in tables for line in table.splitlines()[1:])
 
 
 def test_a_rank_that_is_stopped_for_eight_seconds_is_not_lost_over_tcp(tmp_path: Path) -> None:
     """Two nodes without MPI. The other rank sends it much: its kernel keeps what it can, and answers."""
-    where = {"SMDDP_SIZE": "2", "SMDDP_COORDINATOR": f"127.0.0.1:{free_port()}"}
+    where = {"SMDDP_SIZE": "2", "SMDDP_COORDINATOR": f"127.0.0.1:{free_port()}", "SMDDP_CHUNK_BYTES": str(64 << 20)}
     ranks = []
     for rank in range(2):
         env = environment({**where, "SMDDP_RANK": str(rank), "SMDDP_HOST_ID": f"pretended-{rank}"})
@@ -112,11 +112,15 @@ def test_a_rank_that_is_stopped_for_eight_seconds_is_not_lost_over_tcp(tmp_path:
             ranks.append(subprocess.Popen(command, env=env, stdout=output, stderr=subprocess.STDOUT))
     try:
         stopped = int(lines_of(tmp_path / "log.1", 3)[0])
-        os.kill(stopped, signal.SIGSTOP)
-        time.sleep(4)
+        for _ in range(50):  # until it happens in the middle of a step
+            os.kill(stopped, signal.SIGSTOP)
+            time.sleep(0.6)
+            if closed := closed_windows():
+                break
+            os.kill(stopped, signal.SIGCONT)
+            time.sleep(0.037)
         steps = len(lines_of(tmp_path / "log.0", 3))
-        closed = closed_windows()
-        time.sleep(4)
+        time.sleep(7.4)
         assert len(lines_of(tmp_path / "log.0", 3)) == steps
         os.kill(stopped, signal.SIGCONT)
         lines_of(tmp_path / "log.0", steps + 2)
