@@ -62,8 +62,7 @@ class Rounds:
         Args:
             what: it has missed; "answer" of whose host, else also of the process.
         """
-        pattern = rf"No (?:{what}) from ranks? ([\d, ]+)"
-        texts = (re.search(pattern, one.failure) for one in self.joined.values())
+        texts = (re.search(rf"No (?:{what}) from ranks? ([\d, ]+)", one.failure) for one in self.joined.values())
         ranks = {int(rank) for text in texts if text for rank in re.findall(r"\d+", text[1])}
         return {self.members[rank] for rank in ranks if rank < len(self.members)}
 
