@@ -169,11 +169,9 @@ class GrowingJob(Job):
 
     def _unanswering(self, numbers: set[int]) -> set[int]:
         """Which of these neither the ranks nor the launcher get an answer of a kernel from; asks them for one."""
-        mute, reported = set[int](), numbers & self._rounds.silent("answer")
-        for peer, number in self._ranks.of_peer.items():
-            if number in reported and self._server.silence_of(peer) > _ASK_SECONDS:
-                self._server.send(peer, Kind.SIGNAL, b"0")
-                mute.add(number)
+        reported, peers = numbers & self._rounds.silent("answer"), self._ranks.of_peer.items()
+        mute = {n for peer, n in peers if n in reported and self._server.silence_of(peer) > _ASK_SECONDS}
+        self._signal_ranks(0, mute)  # which does nothing to a process
         return mute
 
     def _has_failed(self) -> bool:
@@ -213,9 +211,7 @@ class GrowingJob(Job):
         now = time.monotonic()
         self._late_at = min(self._late_at, now + self._start_timeout)
         if now > self._late_at - self._start_timeout + _SILENT_SECONDS:
-            silent = self._rounds.silent().intersection(missing)
-            for peer in (peer for peer, number in self._ranks.of_peer.items() if number in silent):
-                self._server.send(peer, Kind.SIGNAL, str(int(signal.SIGKILL)).encode())
+            self._signal_ranks(signal.SIGKILL, self._rounds.silent().intersection(missing))
         if now > self._late_at:
             host = self._ranks.hosts[missing[0]]
             self._refuse(
