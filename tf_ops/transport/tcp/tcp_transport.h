@@ -76,7 +76,6 @@ class TcpTransport : public Transport {
   Result<bool> Serve(Link* link, uint32_t events);
   // `why` ends the link. An error unless the peer was expected to end it.
   Status Drop(Link* link, const Status& why);
-  void SayGoodbye();
 
   const std::shared_ptr<TcpNetwork> network_;
   const uint32_t context_;
