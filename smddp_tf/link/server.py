@@ -7,6 +7,7 @@ import os
 import secrets
 import selectors
 import socket
+import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -109,6 +110,11 @@ class ControlServer:
     def is_connected(self, peer: int) -> bool:
         """Whether that connection is still open."""
         return peer in self._peers
+
+    def silence_of(self, peer: int) -> float:
+        """Seconds since the host of an open connection has acknowledged anything; its kernel does, whoever reads."""
+        info = self._peers[peer].link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 60)
+        return float(struct.unpack_from("I", info, 56)[0]) / 1000  # tcpi_last_ack_recv
 
     def addresses_of(self, peer: int) -> tuple[str, str]:
         """The IP addresses of a connection's other side, and of this one."""

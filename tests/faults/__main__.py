@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import random
 import re
@@ -39,7 +40,8 @@ def main() -> int:
     parser.add_argument("--update-page", action="store_true", help="write the table into docs/reliability.md")
     parser.add_argument("--keep-output", action="store_true", help="show what the jobs of broken promises printed")
     options = parser.parse_args()
-    chosen = [case for case in CASES if re.search(options.k, case.name)]
+    cases = [dataclasses.replace(case, **case.over_tcp) for case in CASES] if options.tcp else CASES
+    chosen = [case for case in cases if re.search(options.k, case.name)]
     if options.list:
         print("\n".join(f"{case.name} ({case.world}): {case.promise}" for case in chosen))
         return 0

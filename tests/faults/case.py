@@ -7,6 +7,7 @@ import re
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.faults.faults import Fault
 from tests.faults.places import MPIRUN, Launcher
@@ -41,6 +42,7 @@ class Case:
         victim_survives: whether what happens to it is no end.
         check: looks further; returns what is not as promised.
         needs_root: whether it needs a disk of its own.
+        over_tcp: attributes that differ where the ranks do without MPI.
         repeat: how often it runs, each time with another victim and at another moment.
     """
 
@@ -64,6 +66,7 @@ class Case:
     start_seconds: float = 90.0
     check: Callable[[Running], list[str]] | None = None
     needs_root: bool = False
+    over_tcp: Mapping[str, Any] = field(default_factory=dict)
     repeat: int = 1
 
     @property

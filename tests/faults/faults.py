@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from tests.faults.running import Running
 
 __all__ = ["Fault", "by_itself", "cut", "cut_and_heal", "fill_disk", "kill_launcher", "lose_host", "on_signal_of_ours",
-           "signal_rank", "silence_host", "terminate_all", "terminate_launcher", "terminate_rank"]  # fmt: skip
+           "signal_rank", "silence_host", "stop_and_continue", "terminate_all", "terminate_launcher",
+           "terminate_rank"]  # fmt: skip
 
 # Does it, and returns the ranks that are no survivors.
 Fault = Callable[["Running"], "set[int]"]
@@ -26,6 +27,18 @@ def signal_rank(sign: signal.Signals) -> Fault:
     def fault(running: Running) -> set[int]:
         send([running.rank(running.victim)], sign)
         return {running.victim}
+
+    return fault
+
+
+def stop_and_continue(seconds: float) -> Fault:
+    """The victim stands still for a while."""
+
+    def fault(running: Running) -> set[int]:
+        send([running.rank(running.victim)], signal.SIGSTOP)
+        time.sleep(seconds)
+        send([running.rank(running.victim)], signal.SIGCONT)
+        return set()
 
     return fault
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import socket
 import struct
 import threading
@@ -51,6 +52,30 @@ def test_a_forged_record_ends_the_connection() -> None:
         assert not thread.is_alive()
         assert not server.connected
     assert frames == [Frame(0, Kind.HELLO, b"rank")]
+
+
+DROP_ALL = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))  # a program of one instruction: accept 0 bytes
+SO_ATTACH_FILTER = 26
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_the_silence_of_a_host_is_not_that_of_a_process(answers: bool) -> None:
+    """The client reads nothing. Its system acknowledges what comes, or, as if it were cut off, does not."""
+    with local_server() as server:
+        clients = in_thread(server, lambda: ControlClient(server.addresses, server.key))
+        client = clients[0]
+        assert isinstance(client, ControlClient)
+        peer = next(iter(server._peers))
+        if not answers:
+            program = struct.pack("HL", 1, ctypes.addressof(DROP_ALL))
+            client._link.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+        before = server.silence_of(peer)
+        time.sleep(0.3)
+        assert server.silence_of(peer) >= before + 0.25  # nothing was sent
+        server.send(peer, Kind.SIGNAL, b"0")
+        time.sleep(0.05)
+        assert (server.silence_of(peer) < 0.2) == answers
+        client.close()
 
 
 def test_a_silent_connection_delays_nobody_and_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,7 @@ TEST_CASE("routed: a side that no rank needs may be missing") {
     Message message;
     CHECK_FALSE(routed->Poll(&message));
     CHECK(routed->lost().empty());
+    CHECK(routed->UnansweredNs(routed == &near ? 0 : 1) == 0);
     CHECK(routed->Abort());
   }
 }

@@ -25,6 +25,7 @@ class RoutedTransport : public Transport {
   bool rings_doorbell() const override;
   int64_t bytes_sent() const override;
   std::vector<int> lost() const override { return far_ != nullptr ? far_->lost() : std::vector<int>(); }
+  int64_t UnansweredNs(int peer) override { return For(peer).UnansweredNs(peer); }
   bool Abort() override;
 
  private:

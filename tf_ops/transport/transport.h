@@ -82,6 +82,9 @@ class Transport {
   virtual int64_t bytes_sent() const = 0;
   // Peers that have died, as far as the transport knows; each death was reported as an error of Progress or Test.
   virtual std::vector<int> lost() const { return {}; }
+  // For how long the kernel of that peer's host has acknowledged nothing, though it was sent something again and again;
+  // 0: it has, or nobody knows. A kernel acknowledges also what is sent to a process that is stopped.
+  virtual int64_t UnansweredNs(int /*peer*/) { return 0; }
   // Cancels all transfers. True: from now on the transport accesses no memory of callers. False: MPI could not cancel
   // some of them, so the memory of the transfers must be kept. Only Post, Poll, Progress and the destructor may
   // follow.

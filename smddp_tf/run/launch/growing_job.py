@@ -30,6 +30,8 @@ from smddp_tf.run.output.output import Output
 
 _LOST_SECONDS = 1.0  # for the last messages of a rank whose connection, or whose starter, has ended
 _SILENT_SECONDS = 5.0  # likewise, where the connection seems to be open; and for a rank that others call silent
+_MUTE_SECONDS = 2.0  # for an answer of a host's kernel, which has given the ranks none
+_ASK_SECONDS = 0.5  # without such an answer, until the host is asked for one
 _DISMISS_SECONDS = 2.0  # for processes that have come too late for the last round
 
 
@@ -148,15 +150,15 @@ class GrowingJob(Job):
         }
         supervised = set(self._ranks.of_peer.values())
         connected = {n for peer, n in self._ranks.of_peer.items() if self._server.is_connected(peer)}
+        mute = self._unanswering(connected & set(self._live()))
         for process, numbers, since in self._groups:
             if now > since + self._start_timeout and self._rounds.begun and not supervised & set(numbers):
                 process.terminate()  # it has not started in time
         for number in self._live():
-            if number not in exited and (number in connected or number not in supervised):
+            wait = _MUTE_SECONDS if number in mute else _SILENT_SECONDS if number in connected else _LOST_SECONDS
+            if number not in exited.keys() | mute and (number in connected or number not in supervised):
                 self._silent.pop(number, None)
-            elif now < self._silent.setdefault(number, now) + (
-                _SILENT_SECONDS if number in connected else _LOST_SECONDS
-            ):
+            elif now < self._silent.setdefault(number, now) + wait:
                 continue
             elif number in supervised:
                 self._take_end(number, End(-signal.SIGKILL, "its host, or its supervisor, is lost"))
@@ -164,6 +166,13 @@ class GrowingJob(Job):
                 self._take_end(number, End(exited[number] or 1))
             else:
                 raise NotStarted(self._ranks.not_started(exited[number] or 0), (self._ranks.hosts[number],))
+
+    def _unanswering(self, numbers: set[int]) -> set[int]:
+        """Which of these neither the ranks nor the launcher get an answer of a kernel from; asks them for one."""
+        reported, peers = numbers & self._rounds.silent("answer"), self._ranks.of_peer.items()
+        mute = {n for peer, n in peers if n in reported and self._server.silence_of(peer) > _ASK_SECONDS}
+        self._signal_ranks(0, mute)  # which does nothing to a process
+        return mute
 
     def _has_failed(self) -> bool:
         failed = [end for end in self._ranks.ends.values() if end.failed]
@@ -202,9 +211,7 @@ class GrowingJob(Job):
         now = time.monotonic()
         self._late_at = min(self._late_at, now + self._start_timeout)
         if now > self._late_at - self._start_timeout + _SILENT_SECONDS:
-            silent = self._rounds.silent().intersection(missing)
-            for peer in (peer for peer, number in self._ranks.of_peer.items() if number in silent):
-                self._server.send(peer, Kind.SIGNAL, str(int(signal.SIGKILL)).encode())
+            self._signal_ranks(signal.SIGKILL, self._rounds.silent().intersection(missing))
         if now > self._late_at:
             host = self._ranks.hosts[missing[0]]
             self._refuse(

@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -194,9 +194,10 @@ class Job:
             if sign == signal.SIGTSTP:
                 os.kill(os.getpid(), signal.SIGSTOP)
 
-    def _signal_ranks(self, sign: int) -> None:
-        for peer in list(self._ranks.of_peer):
-            self._server.send(peer, Kind.SIGNAL, str(int(sign)).encode())
+    def _signal_ranks(self, sign: int, ranks: Container[int] | None = None) -> None:
+        for peer, rank in self._ranks.of_peer.items():
+            if ranks is None or rank in ranks:
+                self._server.send(peer, Kind.SIGNAL, str(int(sign)).encode())
 
     def _handle(self, frame: Frame) -> None:
         if frame.kind in OUTPUTS:

@@ -56,9 +56,13 @@ class Rounds:
         """Those that have joined and are not of the present round."""
         return [number for number in self.joined if number not in self.members]
 
-    def silent(self) -> set[int]:
-        """Members that the engine of another one, which has joined, has not heard from for too long."""
-        texts = (re.search(r"No sign of life from ranks? ([\d, ]+)", one.failure) for one in self.joined.values())
+    def silent(self, what: str = "sign of life|answer") -> set[int]:
+        """Members that the engine of another one, which has joined, has not heard from for too long.
+
+        Args:
+            what: it has missed; "answer" of whose host, else also of the process.
+        """
+        texts = (re.search(rf"No (?:{what}) from ranks? ([\d, ]+)", one.failure) for one in self.joined.values())
         ranks = {int(rank) for text in texts if text for rank in re.findall(r"\d+", text[1])}
         return {self.members[rank] for rank in ranks if rank < len(self.members)}
 

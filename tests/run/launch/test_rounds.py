@@ -64,3 +64,7 @@ def test_who_is_silent() -> None:
     join(rounds, 4, "b", failure="No sign of life from ranks 0, 1 (host a5) for 14.2 s (SMDDP_HEARTBEAT_TIMEOUT)")
     join(rounds, 3, "b", failure="Rank 2 (host b) has died")
     assert rounds.silent() == {1, 0}
+    join(rounds, 4, "b", failure="No answer from ranks 1, 2 (host b) for 2.3 s (SMDDP_HEARTBEAT_TIMEOUT)")
+    join(rounds, 3, "b", failure="No sign of life from rank 3 (host b) for 14.2 s (SMDDP_HEARTBEAT_TIMEOUT)")
+    assert rounds.silent() == {0, 2, 3}
+    assert rounds.silent("answer") == {0, 2}

@@ -32,6 +32,8 @@ class Watch {
     return from;
   }
   void Heard(int rank, double now) { heartbeat_.Heard(rank, Ns(now)); }
+  // The kernel of that rank's host has acknowledged nothing for so many seconds.
+  void Unanswered(int rank, double seconds) { heartbeat_.Unanswered(rank, Ns(seconds)); }
   void Left(int rank, bool reads = false) { heartbeat_.Left(rank, reads); }
   std::vector<int> Due(double now) { return heartbeat_.Due(Ns(now)); }
 
@@ -116,13 +118,78 @@ TEST_CASE("heartbeat: the own pause is forgiven") {
   CHECK(Has(watch.FindLost(now, {{10.0, false}, {10.0, false}}), "rank 1"));
 }
 
-TEST_CASE("heartbeat: speakers beat to speakers once a second") {
+TEST_CASE("heartbeat: a host whose kernel does not answer is named early, a rank that is stopped is not") {
+  const Watch::Signs mates = {{22.5, false}, {22.5, false}};
+  for (const double unanswered : {0.0, 2.2, 2.3}) {
+    Watch watch(0);
+    Run(&watch, 22.5, {{2, 20}, {4, 22.5}});
+    watch.Unanswered(2, unanswered);
+    CHECK(watch.FindLost(22.5, mates) ==
+          (unanswered < 2.25 ? ""
+                             : "No answer from ranks 2, 3 (host b) for 2.3 s (SMDDP_HEARTBEAT_TIMEOUT): that host is "
+                               "down, or the network to it is cut."));
+    watch.Unanswered(2, 0.0);  // it was slow
+    CHECK(watch.FindLost(22.5, mates).empty());
+  }
+}
+
+TEST_CASE("heartbeat: the limit for an answer is a share of the timeout") {
+  Watch watch(0, kHosts, 60.0);
+  Run(&watch, 40, {{2, 30}, {4, 40}});
+  watch.Unanswered(2, 8.9);
+  CHECK(watch.FindLost(40, {{40, false}, {40, false}}).empty());
+  watch.Unanswered(2, 9.1);
+  CHECK(Begins(watch.FindLost(40, {{40, false}, {40, false}}), "No answer from ranks 2, 3 (host b) for 9.1 s"));
+}
+
+TEST_CASE("heartbeat: no host is silent longer than nothing was heard of it, or than this process runs") {
+  Watch heard(0), paused(0), left(0);
+  const Watch::Signs mates = {{30.0, false}, {30.0, false}};
+  Run(&heard, 30, {{2, 29}, {4, 30}});  // by another connection, say
+  heard.Unanswered(2, 20.0);
+  CHECK(heard.FindLost(30.0, mates).empty());
+  Run(&paused, 10, {{2, 10}, {4, 10}});
+  paused.Tick(30.0);
+  paused.Unanswered(2, 20.0);
+  CHECK(paused.FindLost(30.0, mates).empty());
+  Run(&left, 30, {{2, 20}, {4, 30}});
+  for (const int rank : {2, 3}) left.Left(rank);
+  left.Unanswered(2, 9.0);
+  CHECK(left.FindLost(30.0, mates).empty());
+}
+
+TEST_CASE("heartbeat: a host that is lost is named within three seconds") {
+  // Its kernel answers until then. What is sent later is repeated twice within a second.
+  for (double lost = 20.0; lost < 21.2; lost += 0.05) {
+    Watch watch(0);
+    double now = 1.0, answered = 0.0, first_sent = 0.0;
+    const auto look = [&] {
+      watch.Tick(now += 0.205);  // five times a second, and what the thread's sleep adds
+      for (const int rank : {4, now < lost ? 2 : 4}) watch.Heard(rank, now);
+      for (const int rank : watch.Due(now)) {
+        if (rank != 2) continue;
+        const bool repeated = first_sent > 0 && now - first_sent > 1.0;
+        watch.Unanswered(2, repeated ? now - answered : 0.0);
+        if (now < lost) answered = now;
+        if (now >= lost && first_sent == 0) first_sent = now;
+      }
+      return watch.FindLost(now, {{now, false}, {now, false}});
+    };
+    std::string said;
+    while (said.empty() && now < 40) said = look();
+    CHECK(Begins(said, "No answer from ranks 2, 3 (host b) for "));
+    CHECK(now - lost < 3.0);
+    CHECK(now - lost > 1.0);
+  }
+}
+
+TEST_CASE("heartbeat: speakers beat to speakers twice a second") {
   Watch speaker(2), other(3);
   Run(&speaker, 5);
   Run(&other, 5);
   CHECK(speaker.Due(5.0) == std::vector<int>{0, 4});
-  CHECK(speaker.Due(5.5) == std::vector<int>{});
-  CHECK(speaker.Due(6.1) == std::vector<int>{0, 4});
+  CHECK(speaker.Due(5.4) == std::vector<int>{});
+  CHECK(speaker.Due(5.6) == std::vector<int>{0, 4});
   CHECK(other.Due(5.0) == std::vector<int>{});
 }
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mpirun import SCRIPTS, Finished, environment, find_mpirun, launch, mpirun_flags
+from tests.support.mpirun import SCRIPTS, Finished, environment, find_mpirun, free_port, launch, mpirun_flags
 
 pytestmark = pytest.mark.launches
 
@@ -82,6 +82,57 @@ def test_ranks_that_stay_longer_than_the_first_of_their_node_miss_nobody() -> No
     job = launch(script, 4, timeout=LIMIT_SECONDS, env={"SMDDP_HEARTBEAT_TIMEOUT": "9"})
     assert sorted(re.findall(r"rank (\d) has left", job.check().output)) == ["0", "1", "2", "3"], job.output
     assert "No sign of life" not in job.output
+
+
+def lines_of(log: Path, wanted: int) -> list[str]:
+    """Waits until a rank has written so many lines."""
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while True:
+        lines = log.read_text().splitlines() if log.exists() else []
+        if len(lines) >= wanted:
+            return lines
+        assert time.monotonic() < deadline, lines
+        time.sleep(0.02)
+
+
+def closed_windows() -> int:
+    """How many connections of this host wait for the other side to read (proc_net_tcp: timer 4)."""
+    tables = [Path("/proc/net", name).read_text() for name in ("tcp", "tcp6")]
+    return sum(line.split()[5].startswith("04:") for table in tables for line in table.splitlines()[1:])
+
+
+def test_a_rank_that_is_stopped_for_eight_seconds_is_not_lost_over_tcp(tmp_path: Path) -> None:
+    """Two nodes without MPI. The other rank sends it much: its kernel keeps what it can, and answers."""
+    where = {"SMDDP_SIZE": "2", "SMDDP_COORDINATOR": f"127.0.0.1:{free_port()}", "SMDDP_CHUNK_BYTES": str(64 << 20)}
+    ranks = []
+    for rank in range(2):
+        env = environment({**where, "SMDDP_RANK": str(rank), "SMDDP_HOST_ID": f"pretended-{rank}"})
+        with (tmp_path / f"output.{rank}").open("wb") as output:
+            command = [sys.executable, str(Path(__file__).with_name("stopped_a_while.py")), str(tmp_path)]
+            ranks.append(subprocess.Popen(command, env=env, stdout=output, stderr=subprocess.STDOUT))
+    try:
+        stopped = int(lines_of(tmp_path / "log.1", 3)[0])
+        for _ in range(50):  # until it happens in the middle of a step
+            os.kill(stopped, signal.SIGSTOP)
+            time.sleep(0.6)
+            if closed := closed_windows():
+                break
+            os.kill(stopped, signal.SIGCONT)
+            time.sleep(0.037)
+        steps = len(lines_of(tmp_path / "log.0", 3))
+        time.sleep(7.4)
+        assert len(lines_of(tmp_path / "log.0", 3)) == steps
+        os.kill(stopped, signal.SIGCONT)
+        lines_of(tmp_path / "log.0", steps + 2)
+        (tmp_path / "stop").touch()
+        codes = [process.wait(LIMIT_SECONDS) for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()
+    said = [(tmp_path / f"output.{rank}").read_text() for rank in range(2)]
+    assert codes == [0, 0], said
+    assert closed >= 1
+    assert not any("No answer" in text or "No sign of life" in text for text in said), said
 
 
 def is_running(pid: int) -> bool:

@@ -1,3 +1,4 @@
+#include <linux/filter.h>
 #include <unistd.h>
 
 #include "native/testing.h"
@@ -96,6 +97,57 @@ TEST_CASE("tcp: a peer that ends in order is no loss, one that vanishes is") {
     CHECK(world.last.reason() == Reason::kPeerLost);
     CHECK(world.ranks[1]->lost() == std::vector<int>{0});
     delete vanished;
+  }
+}
+
+// As if the host of `to` were cut off: its kernel drops what comes from the others, and acknowledges nothing.
+void MakeSilent(TcpRanks* world, int to) {
+  sock_filter drop = {BPF_RET | BPF_K, 0, 0, 0};
+  const sock_fprog all = {1, &drop};
+  int silent = 0;
+  for (int file = 3; file < 200; ++file) {
+    sockaddr_in name = {}, other = {};
+    socklen_t length = sizeof(name);
+    if (getsockname(file, reinterpret_cast<sockaddr*>(&name), &length) != 0) continue;
+    if (getpeername(file, reinterpret_cast<sockaddr*>(&other), &length) != 0) continue;
+    if (world->networks[to]->address(to) != "127.0.0.1:" + std::to_string(ntohs(name.sin_port))) continue;
+    silent += setsockopt(file, SOL_SOCKET, SO_ATTACH_FILTER, &all, sizeof(all)) == 0 ? 1 : 0;
+  }
+  REQUIRE(silent > 0);
+}
+
+TEST_CASE("tcp: a host that acknowledges nothing is told from a process that reads nothing") {
+  for (const bool is_silent : {true, false}) {
+    TcpRanks world(3);
+    TcpTransport &a = *world.ranks[0], &b = *world.ranks[1];
+    std::vector<int> big = Numbers(3, 30000000);
+    Message message;
+    CHECK(a.UnansweredNs(1) == 0);  // no connection
+    CHECK(a.Post(1, "hello").ok());
+    CHECK(world.MoveUntil([&] { return b.Poll(&message); }));
+    if (is_silent) MakeSilent(&world, 1);
+    CHECK(a.Post(1, "after").ok());
+    if (!is_silent) Value(a.Send(1, {1, 0, 0}, View(&big)));  // more than its system keeps for it
+    const Deadline end = Deadline::After(4);
+    bool was_noticed = false;
+    while (!end.passed() && !was_noticed) {
+      CHECK(a.Progress().ok());
+      was_noticed = a.UnansweredNs(1) > 1'000'000'000;
+      usleep(1000);
+    }
+    CHECK(was_noticed == is_silent);
+    CHECK(a.UnansweredNs(2) == 0);
+    if (!is_silent) {
+      CHECK(a.busy());
+      continue;
+    }
+    CHECK(end.left().count() > 1'000'000'000);
+    Value(a.Send(1, {1, 0, 0}, View(&big)));
+    CHECK(a.busy());
+    CHECK(a.Abort());
+    CHECK_FALSE(a.busy());  // nothing waits for that host
+    CHECK(a.Post(1, "why").ok());
+    CHECK_FALSE(a.busy());
   }
 }
 

@@ -206,8 +206,10 @@ const std::vector<EnvVariable>& EnvVariables() {
        "which they became ready on rank 0 in the first) or listed (in the order of the variables). Rank 0's value "
        "counts."},
       {"SMDDP_HEARTBEAT_TIMEOUT", "", "15", kForUsers,
-       "Seconds after which a silent rank (stopped, or its host or link is down) is reported as lost. Long-running "
-       "Python code does not count as silent. 0: never. Must agree on all ranks."},
+       "Seconds after which a silent rank (stopped, or its host or link is down) is reported as lost. Over TCP without "
+       "MPI a host whose system acknowledges nothing (no power, a cut link) is reported after a fifth of that, later "
+       "where the network is slow. Long-running Python code does not count as silent. 0: never. Must agree on all "
+       "ranks."},
       {"SMDDP_HOST_ID", "", "", kForDevelopers,
        "Text that replaces the host's identity: ranks with equal text form a node. Lets one machine pretend to be "
        "several, or splits ranks that cannot share memory. Empty: host name, boot id and the shared-memory device."},

@@ -136,7 +136,10 @@ void Engine::LookAtPeers(int64_t now_ns) {
   if (!failed_.ok() || topology().size() == 1 || topology().is_process_set()) return;
   heartbeat_.Tick(now_ns);
   parts_.node().Beat(now_ns);
-  for (const int rank : heartbeat_.Due(now_ns)) Post(rank, Encode(HeartbeatMessage()));
+  for (const int rank : heartbeat_.Due(now_ns)) {
+    heartbeat_.Unanswered(rank, parts_.transport().UnansweredNs(rank));
+    Post(rank, Encode(HeartbeatMessage()));
+  }
   const auto signs_of = [this](int member) { return LifeSigns{parts_.node().BeatOf(member), !parts_.Lives(member)}; };
   const std::optional<std::string> lost = heartbeat_.FindLost(now_ns, signs_of);
   if (lost) Fail(Status(Reason::kPeerLost, *lost + UnderWay()));
@@ -161,10 +164,10 @@ std::string Engine::UnderWay() const {
   for (const RunningTask& running : tasks_.all()) what.push_back(running.name);
   for (const Component* component : components_) component->Describe(&what);
   if (what.empty()) return "";
-  std::string text = " Under way on rank " + std::to_string(topology().global_rank(topology().rank())) + ": ";
-  for (size_t i = 0; i < std::min(what.size(), kMaxNames); ++i) text += (i == 0 ? "" : ", ") + what[i];
-  if (what.size() > kMaxNames) text += " and " + std::to_string(what.size() - kMaxNames) + " more";
-  return text + ".";
+  const size_t named = std::min(what.size(), kMaxNames), more = what.size() - named;
+  what.resize(named);
+  return Concat(" Under way on rank ", topology().global_rank(topology().rank()), ": ", Listed(what),
+                more > 0 ? Concat(" and ", more, " more") : "", ".");
 }
 
 // --- The end ---

@@ -7,13 +7,8 @@ namespace smddp {
 namespace {
 
 // Fractions of the timeout. The ranks of a silent rank's own node report first, because they can name it.
-constexpr double kLocalShare = 0.82, kNodeShare = 0.9, kBeatShare = 1.0 / 15, kPauseShare = 0.15;
-
-std::string Seconds(double seconds) {
-  char text[32];
-  snprintf(text, sizeof(text), "%.1f s", seconds);
-  return text;
-}
+// kHostShare is of a host whose kernel does not answer; with a beat, three ticks, it makes three seconds of fifteen.
+constexpr double kLocalShare = 0.82, kNodeShare = 0.9, kHostShare = 0.15, kBeatShare = 1.0 / 30, kPauseShare = 0.15;
 
 std::string Ranks(const std::vector<int>& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + Listed(ranks); }
 
@@ -24,7 +19,8 @@ Heartbeat::Heartbeat(const Topology& topology, double timeout_s)
       timeout_s_(timeout_s),
       left_(topology.size(), false),
       reads_(topology.size(), true),
-      node_heard_ns_(topology.node_count(), 0) {}
+      node_heard_ns_(topology.node_count(), 0),
+      unanswered_ns_(topology.node_count(), 0) {}
 
 void Heartbeat::Tick(int64_t now_ns) {
   if (ticked_ns_ == 0 || now_ns - ticked_ns_ > timeout_s_ * kPauseShare * 1e9) forgiven_ns_ = now_ns;
@@ -79,6 +75,13 @@ std::string Heartbeat::Died(const std::vector<int>& dead) const {
          " ended without hvd.shutdown(), by a signal or a crash.";
 }
 
+std::string Heartbeat::Missed(const char* what, const std::vector<int>& ranks, int64_t ns) const {
+  char seconds[32];
+  snprintf(seconds, sizeof(seconds), "%.1f", ns * 1e-9);
+  return Concat(what, Ranks(ranks), " (host ", topology_.host_name(ranks.front()), ") for ", seconds,
+                " s (SMDDP_HEARTBEAT_TIMEOUT): ");
+}
+
 std::optional<std::string> Heartbeat::FindSilentMate(int64_t now_ns,
                                                      const std::function<LifeSigns(int member)>& signs_of) const {
   std::vector<int> silent;
@@ -92,9 +95,7 @@ std::optional<std::string> Heartbeat::FindSilentMate(int64_t now_ns,
     last_ns = std::max(last_ns, seen_ns);
   }
   if (silent.empty()) return std::nullopt;
-  return "No sign of life from " + Ranks(silent) + " (host " + topology_.host_name(silent.front()) + ") for " +
-         Seconds((now_ns - last_ns) * 1e-9) +
-         " (SMDDP_HEARTBEAT_TIMEOUT): " + (silent.size() == 1 ? "it is" : "they are") +
+  return Missed("No sign of life from ", silent, now_ns - last_ns) + (silent.size() == 1 ? "it is" : "they are") +
          " stopped, or cannot run on that host.";
 }
 
@@ -102,16 +103,19 @@ std::optional<std::string> Heartbeat::FindSilentNode(int64_t now_ns) const {
   if (!Speaks()) return std::nullopt;
   for (int node = 0; node < topology_.node_count(); ++node) {
     if (node == topology_.node_index()) continue;
-    const int64_t seen_ns = std::max({node_heard_ns_[node], forgiven_ns_, spoken_to_since_ns_});
-    if (now_ns - seen_ns < timeout_s_ * kNodeShare * 1e9) continue;
+    const int64_t silent_ns = now_ns - std::max({node_heard_ns_[node], forgiven_ns_, spoken_to_since_ns_});
+    const int64_t unanswered_ns = std::min(unanswered_ns_[node], silent_ns);
+    const bool is_cut = unanswered_ns > timeout_s_ * kHostShare * 1e9;
+    if (silent_ns < timeout_s_ * kNodeShare * 1e9 && !is_cut) continue;
     std::vector<int> ranks;
     for (int rank : topology_.nodes()[node].world_ranks()) {
       if (!left_[rank]) ranks.push_back(rank);
     }
     if (ranks.empty()) continue;
-    return "No sign of life from " + Ranks(ranks) + " (host " + topology_.host_name(ranks.front()) + ") for " +
-           Seconds((now_ns - seen_ns) * 1e-9) +
-           " (SMDDP_HEARTBEAT_TIMEOUT): that host is down or frozen, or the network to it is cut.";
+    if (is_cut)
+      return Missed("No answer from ", ranks, unanswered_ns) + "that host is down, or the network to it is cut.";
+    return Missed("No sign of life from ", ranks, silent_ns) +
+           "that host is down or frozen, or the network to it is cut.";
   }
   return std::nullopt;
 }

@@ -33,6 +33,8 @@ class Heartbeat {
   // stopped: the other ranks' deadlines are extended by the pause.
   void Tick(int64_t now_ns);
   void Heard(int rank, int64_t now_ns);
+  // What the transport says of that speaker, just before a beat is sent to it: Transport::UnansweredNs.
+  void Unanswered(int rank, int64_t ns) { unanswered_ns_[topology_.node_of(rank)] = ns; }
   // `reads`: until all ranks have left it sends and receives heartbeats as before.
   void Left(int rank, bool reads) {
     left_[rank] = true;
@@ -49,15 +51,17 @@ class Heartbeat {
  private:
   int SpeakerOf(int node) const;  // -1: nobody reads
   bool Speaks() const { return SpeakerOf(topology_.node_index()) == topology_.rank(); }
+  // "No sign of life from rank 2 (host a) for 13.5 s (SMDDP_HEARTBEAT_TIMEOUT): "
+  std::string Missed(const char* what, const std::vector<int>& ranks, int64_t ns) const;
   std::optional<std::string> FindDead(const std::function<LifeSigns(int member)>& signs_of);
   std::optional<std::string> FindSilentMate(int64_t now_ns, const std::function<LifeSigns(int member)>& signs_of) const;
   std::optional<std::string> FindSilentNode(int64_t now_ns) const;
 
   const Topology& topology_;
   const double timeout_s_;
-  std::vector<bool> left_, reads_;      // by rank
-  std::vector<int64_t> node_heard_ns_;  // by node
-  std::vector<int> suspects_;           // lock released at the last check: a goodbye may still arrive
+  std::vector<bool> left_, reads_;                      // by rank
+  std::vector<int64_t> node_heard_ns_, unanswered_ns_;  // by node
+  std::vector<int> suspects_;                           // lock released at the last check: a goodbye may still arrive
   int64_t ticked_ns_ = 0, forgiven_ns_ = 0, sent_ns_ = 0;
   int64_t spoken_to_since_ns_ = 0;  // heartbeats are sent to speakers only: when this rank was last none
 };

@@ -56,6 +56,8 @@ class Connection {
   // Can it only go on when the socket can be written?
   bool awaits_writing() const { return state_ == State::kConnecting || (state_ == State::kOpen && !frames_.empty()); }
   bool sends() const { return !frames_.empty(); }
+  // Transport::UnansweredNs.
+  int64_t UnansweredNs() const { return state_ == State::kOpen ? socket_.UnansweredNs() : 0; }
 
   void Add(Frame frame);
   // Writes what the socket takes; appends the tickets of frames that are sent. kPeerLost: the other side has closed the

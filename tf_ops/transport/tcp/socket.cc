@@ -59,6 +59,18 @@ int Socket::TakeError() const {
   return getsockopt(file_, SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
 }
 
+// One retransmission, or two probes of a closed window, may be lost, or get no answer because the other kernel answers
+// probes seldom. After the last one there is time for an answer: as long as until the next.
+int64_t Socket::UnansweredNs() const {
+  tcp_info info = {};
+  socklen_t length = sizeof(info);
+  if (getsockopt(file_, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0;
+  const bool was_sent_after = info.tcpi_last_data_sent < info.tcpi_last_ack_recv;  // a retransmission counts as sent
+  const bool repeated = info.tcpi_probes > 2 || (info.tcpi_retransmits > 1 && was_sent_after);
+  const int64_t silent_ms = info.tcpi_last_ack_recv;
+  return repeated && silent_ms * 1000 >= info.tcpi_rto ? silent_ms * 1000000 : 0;
+}
+
 void Socket::EndSending() const { shutdown(file_, SHUT_WR); }
 
 }  // namespace smddp

@@ -1,6 +1,7 @@
 // A nonblocking TCP socket, closed with its owner.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -26,6 +27,8 @@ class Socket {
   bool valid() const { return file_ >= 0; }
   // The error that a connection has met, an errno; 0: none.
   int TakeError() const;
+  // Transport::UnansweredNs.
+  int64_t UnansweredNs() const;
   // This side sends no more.
   void EndSending() const;
 

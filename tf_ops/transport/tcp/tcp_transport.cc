@@ -27,11 +27,6 @@ TcpTransport::TcpTransport(std::shared_ptr<TcpNetwork> network, uint32_t context
   for (size_t rank = 0; rank < world_ranks_.size(); ++rank) rank_of_[world_ranks_[rank]] = static_cast<int>(rank);
 }
 
-TcpTransport::~TcpTransport() {
-  (void)Abort();
-  SayGoodbye();
-}
-
 // --- Links ---
 
 Result<BufferView> TcpTransport::Link::Begin(const FrameHead& head) {
@@ -180,7 +175,13 @@ bool TcpTransport::busy() const {
 
 bool TcpTransport::Abort() {
   aborted_ = true;
-  for (Link& link : links_) {
+  for (auto next = links_.begin(); next != links_.end();) {
+    Link& link = *next++;
+    if (link.connection->UnansweredNs() > kGoodbyeSeconds * 1e9) {
+      lost_.insert(link.peer);
+      (void)Drop(&link, Status::Ok());
+      continue;
+    }
     link.connection->DropData();
     if (link.data == nullptr || link.data->kept != nullptr) continue;
     link.data->kept.reset(new std::byte[link.connection->rest()]);
@@ -193,7 +194,8 @@ bool TcpTransport::Abort() {
 
 // Data that nobody reads would make the system reset a connection, with messages that the peer has not read yet: so
 // this side reads until the other one has closed it.
-void TcpTransport::SayGoodbye() {
+TcpTransport::~TcpTransport() {
+  (void)Abort();
   for (auto next = links_.begin(); next != links_.end();) {
     Link* const link = &*next++;
     link->connection->Add({{kByeTag, 0}, {}, {}, 0});

@@ -42,6 +42,7 @@ class TcpTransport : public Transport {
   bool rings_doorbell() const override { return false; }
   int64_t bytes_sent() const override { return bytes_sent_; }
   std::vector<int> lost() const override { return {lost_.begin(), lost_.end()}; }
+  int64_t UnansweredNs(int peer) override { return out_[peer] ? out_[peer]->connection->UnansweredNs() : 0; }
   bool Abort() override;
   // Opens a connection to that peer, if there is none: where it has died, `Progress` reports the loss.
   Status Connect(int peer) { return LinkTo(peer).status(); }
@@ -75,7 +76,6 @@ class TcpTransport : public Transport {
   Result<bool> Serve(Link* link, uint32_t events);
   // `why` ends the link. An error unless the peer was expected to end it.
   Status Drop(Link* link, const Status& why);
-  void SayGoodbye();
 
   const std::shared_ptr<TcpNetwork> network_;
   const uint32_t context_;
