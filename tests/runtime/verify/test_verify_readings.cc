@@ -102,6 +102,7 @@ TEST_CASE("verification: an infinity of the inputs must be in the sum") {
   two.verifications.clear();
   for (int rank = 0; rank < 2; ++rank) {
     VerifiedCall call;
+    call.kind = RequestKind::kAllreduce;
     call.op = ReduceOp::kSum;
     call.name = "allreduce 'x'";
     call.tensors = {{DType::kFloat32, {kElements}, two.inputs[rank].data(), two.outputs[rank].data()}};
