@@ -71,7 +71,6 @@ _SMDDP = "the signature is SMDDP's"
 # What is over a limit, with the reason; each holds for one measure.
 EXCEPTIONS = {
     ("SessionComponents", "fields"): "the list of all components, and nothing else",
-    ("SessionStats", "fields"): "one field for each counter that the engine reports, and no method",
     ("tf_ops/core/env/env.cc:EnvVariables", "lines"): "the table of all environment variables",
     ("tf_ops/python/control_py.cc:RegisterPlan", "arguments"): "the binding of a function that Python calls by names",
     ("smddp_tf/monitor/files.py:RankFacts", "fields"): "one field for each fact in a rank's file, and no method",

@@ -11,15 +11,14 @@
 
 namespace {
 
-using smddp::ops::CompiledKind;
 namespace xla_calls = smddp::ops::xla_calls;
 
 xla_calls::Description Describe(bool planned, const char* name, int plan, int count, const int64_t* elements) {
   xla_calls::Description description;
-  description.call.kind = planned ? CompiledKind::kReduceGradients : CompiledKind::kAllreduce;
+  description.call.kind = planned ? smddp::RequestKind::kPlan : smddp::RequestKind::kAllreduce;
   description.call.name = name;
   description.call.plan = plan;
-  description.call.reduction.op = smddp::ReduceOp::kSum;
+  description.call.op = smddp::ReduceOp::kSum;
   for (int i = 0; i < count; ++i) {
     smddp::TensorRef tensor;
     tensor.shape = {elements[i]};

@@ -13,11 +13,11 @@ extern "C" int64_t describe(int plan, int64_t elements) {
   smddp::TensorRef tensor;
   tensor.shape = {elements};
   xla_calls::Description description;
-  description.call.kind = smddp::ops::CompiledKind::kReduceGradients;
+  description.call.kind = smddp::RequestKind::kPlan;
   description.call.name = "started";
   description.call.plan = plan;
   description.call.indices = {0};
-  description.call.reduction.op = smddp::ReduceOp::kSum;
+  description.call.op = smddp::ReduceOp::kSum;
   description.tensors = {std::move(tensor)};
   description.stay = std::make_shared<std::atomic<bool>>(false);
   return xla_calls::Remember(std::move(description));

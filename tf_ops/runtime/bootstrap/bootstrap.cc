@@ -53,7 +53,6 @@ constexpr FactKind kVersion = {"The version of ",
                                "Install the same one for every rank, and start each with the Python that has it."};
 
 std::string BytesText(int64_t bytes) { return bytes == kAutoBytes ? "auto" : std::to_string(bytes); }
-std::string SwitchText(bool on) { return on ? "1" : "0"; }
 
 // Ranks of one version have the same facts; those that the program adds may be missing.
 Status SameFacts(const FactKind& kind, const Facts& first, int rank, const Facts& other) {
@@ -82,9 +81,9 @@ Facts FactsOf(const Env& env) {
       {"SMDDP_RAIL_ALGORITHM", env.rail_algorithm},
       {"SMDDP_RAIL_BANDWIDTH_MBPS", RateText(env.rail_bytes_per_s * 8e-6)},
       {"SMDDP_RAIL_LATENCY_US", RateText(env.rail_latency_s * 1e6)},
-      {"SMDDP_VERIFY", SwitchText(env.verify)},
+      {"SMDDP_VERIFY", std::to_string(env.verify)},
       {"The folder to record in (SMDDP_MONITOR)", ReadMonitorFolder()},
-      {"TF_USE_LEGACY_KERAS", SwitchText(env.legacy_keras)},
+      {"TF_USE_LEGACY_KERAS", std::to_string(env.legacy_keras)},
       {"init(process_sets=\"dynamic\") or HOROVOD_DYNAMIC_PROCESS_SETS",
        env.dynamic_process_sets ? "dynamic ones" : "none"},
   };

@@ -57,22 +57,17 @@ bool NodeControl::Send() {
     }
     Slot slot;
     if (!channel_.Reserve(Pool::kControl, &slot)) break;
-    const bool last = SendPiece(&*next, &slot);
+    const size_t bytes = std::min(next->bytes.size() - next->sent, slot.memory.size);
+    std::memcpy(slot.memory.data, next->bytes.data() + next->sent, bytes);
+    next->sent += bytes;
+    const bool last = next->sent == next->bytes.size();
+    reader_[slot.index % NodeLayout::kSlotsPerPool] = next->peer;
+    channel_.Publish(slot, Tag{}, bytes, {next->peer}, last);
+    channel_.Release(&slot);
     if (last) next = outgoing_.erase(next);
     moved = true;
   }
   return moved;
-}
-
-bool NodeControl::SendPiece(Outgoing* message, Slot* slot) {
-  const size_t bytes = std::min(message->bytes.size() - message->sent, slot->memory.size);
-  std::memcpy(slot->memory.data, message->bytes.data() + message->sent, bytes);
-  message->sent += bytes;
-  const bool last = message->sent == message->bytes.size();
-  reader_[slot->index % NodeLayout::kSlotsPerPool] = message->peer;
-  channel_.Publish(*slot, Tag{}, bytes, {message->peer}, last);
-  channel_.Release(slot);
-  return last;
 }
 
 }  // namespace smddp

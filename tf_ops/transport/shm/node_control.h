@@ -37,7 +37,6 @@ class NodeControl {
   };
 
   bool Send();
-  bool SendPiece(Outgoing* message, Slot* slot);  // true: that was the last piece
   int InFlight(int peer) const;
 
   NodeChannel& channel_;
