@@ -9,8 +9,9 @@ import click
 
 from smddp_tf.aliases.table import HOROVOD_VERSION
 from smddp_tf.exceptions import LaunchError
-from smddp_tf.run.cli import dispatch, grows, launcher, run_program, with_discovered_hosts
+from smddp_tf.run.cli import dispatch, launcher, run_program
 from smddp_tf.run.cli.check_build import build_report, version
+from smddp_tf.run.launch.growth import grows, with_discovered_hosts
 
 
 @launcher

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import os
 import shlex
 import sys
@@ -20,13 +19,12 @@ from smddp_tf.lifecycle.placement import find_placement
 from smddp_tf.lifecycle.rank_variables import without_rank_variables
 from smddp_tf.run.cli.check_build import build_report, version
 from smddp_tf.run.cli.options import OPTIONS, GroupedCommand, notes_for, read_config, variables_of_knobs
-from smddp_tf.run.hosts.discovery import discovered_hosts, of_script
-from smddp_tf.run.hosts.hosts import Host, total_slots
+from smddp_tf.run.hosts.hosts import Host
 from smddp_tf.run.launch import sagemaker
 from smddp_tf.run.launch.function import payload_of, results_of
+from smddp_tf.run.launch.growth import grows, growth_of, with_discovered_hosts
 from smddp_tf.run.launch.settings import (
     UNBUFFERED,
-    Growth,
     Settings,
     check_elastic,
     commits_at,
@@ -40,7 +38,6 @@ from smddp_tf.run.rank.in_process import alias_variables, as_program, run_in_pro
 EXIT_NO_JOB = 1
 _EXIT_FIRED = 3
 _EXIT_NO_PROGRAM = 127  # a shell's
-_ELASTIC_TIMEOUT = 600.0  # Horovod's default
 _TWO_HERE = (Host("localhost", 2),), 2  # hosts and ranks for `--doctor`, where nothing says how many
 
 
@@ -127,38 +124,6 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
             return
         run_in_process(command, _families(options))
     sys.exit(_launch(options, _settings(options, *placed), as_program(command), environment))
-
-
-def grows(options: Mapping[str, Any]) -> bool:
-    """Whether the job gets hosts that a script names while it runs, which jobs of MPI cannot."""
-    without_mpi = options.get("use_gloo") or options["use_mpi"] is False
-    return bool(options["host_discovery_script"] and without_mpi)
-
-
-def with_discovered_hosts(options: dict[str, Any]) -> dict[str, Any]:
-    """The options with the hosts that a discovery script names, and the number of ranks for them.
-
-    Raises:
-        LaunchError: there are too few for so long.
-    """
-    script, ranks, most = (options[name] for name in ("host_discovery_script", "num_proc", "max_np"))
-    if not script:
-        return options
-    wanted, seconds = ranks or options["min_np"] or 1, options["elastic_timeout"] or _ELASTIC_TIMEOUT
-    hosts = discovered_hosts(script, of_script(script, options["slots_per_host"] or 1), wanted, seconds)
-    slots = total_slots(hosts)
-    return {**options, "hosts": ",".join(map(str, hosts)), "num_proc": ranks or min(slots, most or slots)}
-
-
-def _growth(options: Mapping[str, Any], least: int) -> Growth:
-    script, cool_down = options["host_discovery_script"], options["blacklist_cooldown_range"]
-    return Growth(
-        least,
-        options["max_np"],
-        of_script(script, options["slots_per_host"] or 1) if script else None,
-        options["elastic_timeout"] or _ELASTIC_TIMEOUT,
-        cool_down[0] if cool_down else math.inf,
-    )
 
 
 def _diagnose(folder: str, strict: bool, after_job: bool = False) -> int:
@@ -268,7 +233,7 @@ def _launch(
     if options["elastic"] or options["commit_dir"] or least < settings.ranks or grows(options):
         from smddp_tf.run.launch.restarts import Policy, run_elastic
 
-        growth = _growth(options, least)
+        growth = growth_of(options, least)
         policy = Policy(least, commits_at(options["commit_dir"]), options["reset_limit"], growth)
         code = run_elastic(settings, policy, lambda start: launch.launch(start, command, growth=growth), say).code
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from smddp_tf.exceptions import LaunchError
 from smddp_tf.run.hosts.hosts import Host, parse_hosts, total_slots
@@ -28,7 +28,25 @@ def of_script(script: str, default_slots: int) -> Discover:
     return discover
 
 
-def discovered_hosts(script: str, discover: Discover, wanted: int, seconds: float) -> list[Host]:
+def of_function(function: Callable[[], Mapping[str, int]]) -> Discover:
+    """A function that calls `function`, which returns the slots of each host by name.
+
+    It raises LaunchError where that fails, or returns something else.
+    """
+
+    def discover(_: float) -> list[Host]:
+        try:
+            return parse_hosts(",".join(f"{name}:{slots}" for name, slots in function().items()))
+        except Exception as error:
+            raise LaunchError(
+                "The function of host_discovery_script must return the slots of each host, {'host1': 2}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    return discover
+
+
+def discovered_hosts(script: object, discover: Discover, wanted: int, seconds: float) -> list[Host]:
     """Asks until the hosts have `wanted` slots, for `seconds` at most.
 
     Raises:

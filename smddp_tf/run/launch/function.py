@@ -36,7 +36,7 @@ def run(
     cooldown_range: Sequence[int] | None = None,
     hosts: str | Sequence[str] | None = None,
     hostfile: str | None = None,
-    host_discovery_script: str | None = None,
+    host_discovery_script: str | Callable[[], Mapping[str, int]] | None = None,
     start_timeout: float | None = None,
     ssh_port: int | None = None,
     ssh_identity_file: str | None = None,
@@ -82,32 +82,41 @@ def run(
         mpi_args: more arguments for mpirun.
         network_interfaces: interfaces or networks to use, `"eth0,eth1"` or a list (`network_interface`: older name).
         executable: the ranks' Python. Defaults to this one.
-        min_num_proc, max_num_proc, reset_limit, cooldown_range, host_discovery_script, min_np, max_np: for jobs whose
-            number of ranks changes, which this function does not start (`smddprun --elastic` starts a job again).
+        min_num_proc, max_num_proc: without MPI the job goes on in place (`hvd.elastic.run`) without ranks that it
+            loses, as long as so many are left, and grows to at most so many (`min_np`, `max_np`: older names).
+        host_discovery_script: without MPI, what names the hosts while the job runs, once a second: a shell's line that
+            prints `host:slots`, or a function that returns `{"host1": 2}`. Then `hosts` and `hostfile` have no effect.
+        cooldown_range: a slot in which a rank was lost is used again after the first of these two numbers of seconds.
+        reset_limit: nothing; this function does not start a job again (`smddprun --elastic` does).
         use_mpi: True for MPI's launcher, False (or `use_gloo`) for ranks without MPI, which connect by TCP. Defaults to
             MPI's launcher where there is one.
         disable_cache: nothing.
 
     Returns:
-        A list with the result of each rank, by rank.
+        A list with the result of each rank, by rank; of a job whose ranks change, of those of the last session.
 
     Raises:
         LaunchError: the job cannot be started, or a rank ended without a result.
         Exception: what `func` raised on the rank that failed first; its `__cause__` shows that rank's traceback.
     """
     options = dict(locals())
-    from smddp_tf.run.launch import settings
+    from smddp_tf.run.launch import growth, settings
 
     ranks = num_proc if np is None else np
-    settings.check_elastic(
-        ranks, min_num_proc if min_num_proc is not None else min_np,
-        max_num_proc if max_num_proc is not None else max_np, host_discovery_script, can_restart=False,
-    )  # fmt: skip
+    least, most = (min_np if min_num_proc is None else min_num_proc), (max_np if max_num_proc is None else max_num_proc)
+    options.update(num_proc=ranks, min_np=least, max_np=most, slots_per_host=slots, elastic_timeout=None)
+    options.update(blacklist_cooldown_range=cooldown_range, network_interfaces=network_interfaces or network_interface)
+    changes = growth.grows(options) or (not growth.has_mpi(options) and least is not None and least < ranks)
+    if not changes:
+        settings.check_elastic(ranks, least, most, options["host_discovery_script"], can_restart=False)
+    elif growth.grows(options):
+        options = growth.with_discovered_hosts(options)
+        hosts, hostfile = options["hosts"], None
     placed = settings.hosts_and_ranks(ranks, hosts, hostfile, slots, os.environ if hosts or hostfile else {})
     assert placed is not None
-    options["network_interfaces"] = network_interfaces or network_interface
     job = settings.settings_of(options, *placed, variables=settings.UNBUFFERED, mpi=False if use_gloo else use_mpi)
-    return results_of(job, payload_of(func, args, kwargs or {}), executable or sys.executable)
+    growing = growth.growth_of(options, ranks if least is None else least) if changes else None
+    return results_of(job, payload_of(func, args, kwargs or {}), executable or sys.executable, growing)
 
 
 def payload_of(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
@@ -145,21 +154,22 @@ def _not_picklable(func: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
     return found
 
 
-def results_of(settings: Any, payload: bytes, python: str) -> list[Any]:
+def results_of(settings: Any, payload: bytes, python: str, growth: Any = None) -> list[Any]:
     """Returns the function's result of each rank of a job, in the order of ranks; raises what `run` raises."""
     import cloudpickle
 
     from smddp_tf.run.launch.launch import launch
     from smddp_tf.run.rank.processes import isolated
 
-    outcome = launch(settings, isolated("smddp_tf.run.rank.task", python), payload)
+    outcome = launch(settings, isolated("smddp_tf.run.rank.task", python), payload, growth)
     failures = {rank: answer for rank, answer in outcome.results.items() if answer[:1] == b"-"}
     if failures:
         first = outcome.failed_rank if outcome.failed_rank in failures else next(iter(failures))
         error, text = cloudpickle.loads(failures[first][1:])
         raise error from RankError(first, text)
-    missing = [rank for rank in range(settings.ranks) if rank not in outcome.results]
+    ranks = outcome.members or range(settings.ranks)
+    missing = [rank for rank in ranks if rank not in outcome.results]
     if outcome.code or missing:
         who = f"rank {outcome.failed_rank}" if outcome.failed_rank is not None else f"rank(s) {missing}"
-        raise LaunchError(f"{who} of {settings.ranks} ended without a result, with exit code {outcome.code}.")
-    return [cloudpickle.loads(outcome.results[rank][1:]) for rank in range(settings.ranks)]
+        raise LaunchError(f"{who} of {len(ranks)} ended without a result, with exit code {outcome.code}.")
+    return [cloudpickle.loads(outcome.results[rank][1:]) for rank in ranks]

@@ -46,6 +46,7 @@ class GrowingJob(Job):
         server: the server to which the processes connect.
         output: prints the ranks' lines.
         start_timeout: seconds within which processes must have started, and a round must have been joined.
+        payload: the reply to a process that requests its task.
     """
 
     def __init__(
@@ -57,8 +58,9 @@ class GrowingJob(Job):
         server: ControlServer,
         output: Output,
         start_timeout: float,
+        payload: bytes = b"",
     ) -> None:
-        super().__init__([sys.executable], environment, hosts, server, output, start_timeout)
+        super().__init__([sys.executable], environment, hosts, server, output, start_timeout, payload)
         self._words_for, self._growth = words_for, growth
         self._rounds = Rounds(range(len(hosts)))
         self._groups: list[tuple[Popen[bytes], range, float]] = []  # a starter, its numbers, and since when
@@ -88,6 +90,7 @@ class GrowingJob(Job):
         super()._end()
 
     def _outcome_for(self, starter_code: int) -> Outcome:
+        self._outcome.members = self._rounds.members
         return super()._outcome_for(0 if self._ranks.all_ended else starter_code)
 
     # --- What the processes tell ---

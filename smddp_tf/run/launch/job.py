@@ -42,6 +42,7 @@ class Outcome:
         failed_host: its host.
         end: how `failed_rank` ended, as it reported; without such a rank, how rank 0 did.
         results: the message that each rank sent back, by rank, in the order of arrival.
+        members: numbers of the processes of the last round, by rank; of a job whose ranks do not change: none.
         interrupted: whether a signal to the launcher ended the job.
         lost_hosts: hosts none of whose ranks reported its end, while ranks of other hosts did.
         report: what is printed about the failed rank.
@@ -53,6 +54,7 @@ class Outcome:
     failed_host: str = ""
     end: End = field(default_factory=lambda: End(0))
     results: dict[int, bytes] = field(default_factory=dict)
+    members: Sequence[int] = ()
     interrupted: bool = False
     lost_hosts: frozenset[str] = frozenset()
     apart: bool = False

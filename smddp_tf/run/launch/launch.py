@@ -103,11 +103,11 @@ def launch(settings: Settings, command: Sequence[str], payload: bytes = b"", gro
         own = meeting_variables(*meeting.values()) if line.is_direct else {}
         given = environment
         environment = with_home({**rendezvous, **environment, **line.environment, **own})
-        common = (environment, settings.hosts_of_ranks, server, output, settings.start_timeout)
+        common = (environment, settings.hosts_of_ranks, server, output, settings.start_timeout, payload)
         outcome = (
             GrowingJob(lambda *place: [*line_on_host(settings, given, *place), *supervisor, *command], growth, *common)
             if growth
-            else Job(words, *common, payload)
+            else Job(words, *common)
         ).run()
         if outcome.failed_rank is not None:
             outcome.report = _report(outcome, output)

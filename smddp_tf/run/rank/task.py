@@ -11,6 +11,7 @@ import cloudpickle
 from smddp_tf.exceptions import LaunchError
 from smddp_tf.lifecycle.placement import find_placement
 from smddp_tf.link.channel import ADDRESS, KEY, Kind
+from smddp_tf.rendezvous.rounds import in_rounds
 from smddp_tf.run.rank.launcher import connect_to_launcher
 
 _PAYLOAD_SECONDS = 120.0
@@ -18,8 +19,9 @@ _PAYLOAD_SECONDS = 120.0
 
 def main() -> None:
     client = connect_to_launcher()
-    for name in (ADDRESS, KEY):  # not for what the function starts
-        del os.environ[name]
+    if not in_rounds(os.environ):  # which `hvd.init` asks the launcher for
+        for name in (ADDRESS, KEY):  # not for what the function starts
+            del os.environ[name]
     placement = find_placement(os.environ)
     assert placement is not None
     client.send(Kind.TASK, str(placement.rank).encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
@@ -116,3 +117,47 @@ def test_losses_of_those_that_come(tmp_path: Path) -> None:
     assert "goes on with 3 ranks: with process 2 on localhost." in done.output
     assert "goes on with 2 ranks: without process 2, which was killed by signal 9." in done.output
     assert lines_of(tmp_path, "end") == [["60", "2", "equal"]] * 2
+
+
+RUN = """
+import os, pathlib, sys
+from smddp_tf.run import run
+
+folder = pathlib.Path(sys.argv[1])
+
+
+def hosts():
+    return {"localhost": 3 if list(folder.glob("rank.*"))[1:] else 2}
+
+
+def train(folder):
+    import pathlib
+    from tests.support.scripts import elastic_ranks
+    import smddp_tf as hvd
+
+    elastic_ranks.main(pathlib.Path(folder), 600, 0.02)
+    return hvd.rank(), hvd.size(), os.getpid()
+
+
+print(*run(train, (str(folder),), use_gloo=True, num_proc=2, max_num_proc=3, host_discovery_script=hosts))
+"""
+
+
+def test_a_function_names_the_hosts_of_a_job_from_python(tmp_path: Path) -> None:
+    """The third rank comes while the first two train; the results are those of the last session, by rank."""
+    job = launch(["-c", RUN, tmp_path], ranks=None, timeout=90).check()
+    assert lines_of(tmp_path, "end") == [["600", "3", "equal"]] * 3
+    found = re.findall(r"\((\d), (\d), (\d+)\)", job.output.splitlines()[-1])
+    assert [(rank, size) for rank, size, _ in found] == [("0", "3"), ("1", "3"), ("2", "3")]
+    assert {f"log.{process}" for *_, process in found} == {log.name for log in tmp_path.glob("log.*")}
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"), [("['localhost']", "AttributeError"), ("{'a': 'many'}", "many"), ("1 / 0", "ZeroDivisionError")]
+)
+def test_a_function_that_names_no_hosts_is_an_error(answer: str, why: str) -> None:
+    code = f"from smddp_tf.run import run\nrun(print, use_gloo=True, host_discovery_script=lambda: {answer})"
+    job = launch(["-c", code], ranks=None, timeout=60)
+    assert job.returncode == 1
+    assert "must return the slots of each host, {'host1': 2}" in job.output
+    assert why in job.output.splitlines()[-1]
