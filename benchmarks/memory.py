@@ -72,7 +72,8 @@ def work(folder: Path, optimizer: str, shard: int, overlap: bool, width: int) ->
     largest = process_bytes("VmHWM") - process_bytes("RssFile") - process_bytes("RssShmem")
     row = hvd.memory(model, used, partition_state=shard, batch=BATCH).rows[0]
     measured = largest - before + process_bytes("RssShmem")
-    answer = {"predicted": row.total, "state": row.weights + row.slots + row.parts, "measured": measured}
+    state = row.weights + row.slots + row.parts
+    answer = {"predicted": row.total, "state": state, "parts": row.parts, "measured": measured}
     (folder / f"{hvd.rank()}.json").write_text(json.dumps(answer), encoding="utf-8")
     hvd.shutdown()
 

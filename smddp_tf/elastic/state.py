@@ -94,12 +94,15 @@ class State:
         """
         self._host_messages.put((timestamp, update_res))
 
-    def commit(self) -> None:
+    def commit(self, wait: bool = False) -> None:
         """Saves, and checks whether hosts have changed. All ranks call it at the same step.
 
         With a folder (`commit_to`) rank 0 pickles the state into memory, and a thread writes it to the folder while
         training continues. The next `commit` begins when that is done. Partitioned variables are gathered and written
         by all ranks before `commit` returns.
+
+        Args:
+            wait: return on every rank when this commit is in the folder. Defaults to False.
 
         Raises:
             HostsUpdatedInterrupt: They have. What was saved is kept.
@@ -107,7 +110,7 @@ class State:
                 in the folder.
         """
         self.save()
-        self._check_host_updates(self._write_together() if self._folder is not None else "")
+        self._check_host_updates(self._write_together(wait) if self._folder is not None else "")
 
     def check_host_updates(self) -> None:
         """Asks rank 0 whether hosts have changed, so that all ranks act at the same step.
@@ -141,11 +144,15 @@ class State:
         if self._folder is not None and (problem := self._problem_of(self._folder.finish)):
             raise OSError(problem)
 
-    def _write_together(self) -> str:
+    def _write_together(self, wait: bool) -> str:
         """Rank 0 begins to write what was saved; returns what went wrong with it, or with the commit before."""
+        return self._problem_of(lambda: self._begin(wait)) if self._rank() == 0 else ""
+
+    def _begin(self, wait: bool) -> None:
         assert self._folder is not None
-        begin = self._folder.begin
-        return self._problem_of(lambda: begin(self.to_disk())) if self._rank() == 0 else ""
+        self._folder.begin(self.to_disk())
+        if wait:
+            self._folder.finish()
 
     def _problem_of(self, write: Callable[[], Any]) -> str:
         assert self._folder is not None

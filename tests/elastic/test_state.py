@@ -106,6 +106,8 @@ def test_all_ranks_learn_that_a_commit_was_not_written(hvd, rank, tmp_path, monk
     state.commit()
     with pytest.raises(OSError, match="Rank 0 could not write a commit to .*: no space left"):
         state.commit()
+    with pytest.raises(OSError, match="Rank 0 could not write a commit to .*: no space left"):
+        state.commit(wait=True)
     loop = elastic.run(lambda state: state.commit())
     if rank == 0:
         with pytest.raises(OSError, match="Rank 0 could not write a commit to .*: no space left"):

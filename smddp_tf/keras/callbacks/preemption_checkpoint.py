@@ -147,7 +147,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
             return
         state = self._state()
         state.epoch, state.preempted = epoch, True
-        state.commit()
+        state.commit(wait=True)
         self.preempted = True
         if self._exit_code is None:
             self.model.stop_training = True

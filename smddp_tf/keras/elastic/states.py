@@ -101,9 +101,9 @@ class TensorFlowKerasState(ObjectState):
         super().from_disk(content["attributes"])
         self.restore()
 
-    def _write_together(self) -> str:
+    def _write_together(self, wait: bool) -> str:
         if not saves_together(self.model, self._optimizers()):
-            return super()._write_together()
+            return super()._write_together(wait)
         return together(self.model, self._write_all, self._optimizers()) or ""
 
     def _write_all(self) -> str:

@@ -26,9 +26,7 @@ def measured(folder: Path, ranks: int, shard: int) -> list[dict[str, int]]:
         pytest.skip("this kernel does not let a process forget how much memory it had")
     words = ["-m", "benchmarks.memory", "--folder", folder, "--shard", str(shard), "--optimizers", "AdamW"]
     words += [] if FULL else ["--width", "1536"]  # 57 million weights instead of 101
-    # With one thread for operations, temporaries of few variables' updates are alive at once: see docs/memory.md.
-    variables = {"MALLOC_MMAP_THRESHOLD_": ALLOCATORS["alive"], "TF_NUM_INTEROP_THREADS": "1"}
-    launch(words, ranks, timeout=400, env=variables).check()
+    launch(words, ranks, timeout=400, env={"MALLOC_MMAP_THRESHOLD_": ALLOCATORS["alive"]}).check()
     return [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(ranks)]
 
 
@@ -39,6 +37,7 @@ def test_whole_state(tmp_path: Path) -> None:
 
 
 def test_shared_state(tmp_path: Path) -> None:
-    """The total is the most: gradients make room as fast as the ranks reduce them."""
+    """The total is the most, but for temporaries of the updates, of which each variable's part may have one."""
     for answer in measured(tmp_path, 2, 2):
-        assert answer["state"] < answer["measured"] < (1 + LIMIT) * answer["predicted"], answer
+        most = (1 + LIMIT / 2) * (answer["predicted"] + answer["parts"])
+        assert answer["state"] < answer["measured"] < most, answer
