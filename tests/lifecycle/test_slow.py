@@ -45,4 +45,4 @@ def test_a_commit_of_long_content(capsys, monkeypatch, tmp_path):
         yield "state"
 
     CommitFolder(tmp_path / "commits").write(content())
-    assert lines == [f"smddp_tf: writing commit 1 to {tmp_path}/commits has taken 0 s so far.\n"]
+    assert lines == [f"smddp_tf: writing a commit to {tmp_path}/commits has taken 0 s so far.\n"]
