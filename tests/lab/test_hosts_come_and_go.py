@@ -65,8 +65,8 @@ def test_hosts_come_and_go(tmp_path: Path) -> None:
         begun = time.monotonic()
         time.sleep(PERIOD)
         undisturbed_until = time.monotonic_ns()
-        for turn in range(int((SECONDS - 2 * PERIOD) / (2 * PERIOD))):
-            node = 1 + turn % 2
+        for turn in range(round(SECONDS / (2 * PERIOD)) - 1):
+            node, silently = 1 + turn // 2 % 2, turn % 2 == 0
             hosts.write_text(f"node0:1\nnode{node}:1\n")
             asked = time.monotonic()
             await_rounds(tmp_path, (0, 2, 0))
@@ -74,7 +74,7 @@ def test_hosts_come_and_go(tmp_path: Path) -> None:
             time.sleep(max(0.0, asked + PERIOD - time.monotonic()))
             hosts.write_text("node0:1\n")
             vanished = time.monotonic()
-            lost[turn % 4 < 2].append(vanish(lab, node, turn % 4 < 2, tmp_path))
+            lost[silently].append(vanish(lab, node, silently, tmp_path))
             time.sleep(max(0.0, vanished + PERIOD - time.monotonic()))
         (tmp_path / "hurry").touch()
         at_the_end = time.monotonic()
