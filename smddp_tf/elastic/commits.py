@@ -92,7 +92,7 @@ class CommitFolder:
         Raises:
             OSError: it could not be written, or another job writes here; the commits before are untouched.
         """
-        with told_if_slow(f"writing a commit to {urls.shown(self.path)}"):
+        with self._told_if_slow():
             return self._write(content)
 
     def begin(self, content: Any) -> None:
@@ -110,8 +110,11 @@ class CommitFolder:
         """Waits until the commit that was begun last is on the disk; raises what `begin` does."""
         begun, self._begun = self._begun, None
         if begun is not None:
-            with told_if_slow(f"writing a commit to {urls.shown(self.path)}"):
+            with self._told_if_slow():
                 begun.result()
+
+    def _told_if_slow(self) -> contextlib.AbstractContextManager[None]:
+        return told_if_slow(f"writing a commit to {urls.shown(self.path)}")
 
     def _write(self, content: tuple[Any, ...]) -> int:
         self.hold()

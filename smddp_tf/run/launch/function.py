@@ -106,10 +106,11 @@ def run(
     least, most = (min_np if min_num_proc is None else min_num_proc), (max_np if max_num_proc is None else max_num_proc)
     options.update(num_proc=ranks, min_np=least, max_np=most, slots_per_host=slots, elastic_timeout=None)
     options.update(blacklist_cooldown_range=cooldown_range, network_interfaces=network_interfaces or network_interface)
-    changes = growth.grows(options) or (not growth.has_mpi(options) and least is not None and least < ranks)
+    discovers = growth.grows(options)
+    changes = discovers or (not growth.has_mpi(options) and least is not None and least < ranks)
     if not changes:
         settings.check_elastic(ranks, least, most, options["host_discovery_script"], can_restart=False)
-    elif growth.grows(options):
+    elif discovers:
         options = growth.with_discovered_hosts(options)
         hosts, hostfile = options["hosts"], None
     placed = settings.hosts_and_ranks(ranks, hosts, hostfile, slots, os.environ if hosts or hostfile else {})

@@ -17,8 +17,7 @@ struct Two {
     for (int rank = 0; rank < 2; ++rank) {
       for (int64_t i = 0; i < kElements; ++i) inputs[rank].push_back(static_cast<float>(i % 97 + rank) / 4);
       outputs[rank] = inputs[rank];
-      VerifiedCall call;
-      call.kind = kind;
+      VerifiedCall call(kind);
       call.op = op;
       call.name = "allreduce 'x'";
       call.tensors = {{DType::kFloat32, {kElements}, inputs[rank].data(), outputs[rank].data()}};
@@ -101,8 +100,7 @@ TEST_CASE("verification: an infinity of the inputs must be in the sum") {
   two.inputs[0][3] = std::numeric_limits<float>::infinity();
   two.verifications.clear();
   for (int rank = 0; rank < 2; ++rank) {
-    VerifiedCall call;
-    call.kind = RequestKind::kAllreduce;
+    VerifiedCall call(RequestKind::kAllreduce);
     call.op = ReduceOp::kSum;
     call.name = "allreduce 'x'";
     call.tensors = {{DType::kFloat32, {kElements}, two.inputs[rank].data(), two.outputs[rank].data()}};

@@ -95,8 +95,7 @@ std::optional<VerifiedCall> BucketLauncher::Describe(const Plan& plan, const Pla
   // The ranks must agree: one that has joined has no tensors on a GPU.
   if (!verifier_.on() || plan.agreed().devices_possible() || !plan.spec().parting.whole()) return std::nullopt;
   if (std::any_of(arrivals.begin(), arrivals.end(), IsOnDevice)) return std::nullopt;
-  VerifiedCall call;
-  call.kind = RequestKind::kAllreduce;
+  VerifiedCall call(RequestKind::kAllreduce);
   call.SetArithmetic(plan.spec());
   call.kind = RequestKind::kAllreduce;
   call.name = NameOf(plan, bucket);

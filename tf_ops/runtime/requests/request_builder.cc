@@ -107,7 +107,7 @@ Result<TaskPtr> BeginAlltoall(const Fabric& fabric, const Request& request, cons
 std::optional<VerifiedCall> RequestBuilder::Describe(const Announcement& announcement,
                                                      const std::vector<TensorRef>& tensors) const {
   if (!verifier_.on()) return std::nullopt;
-  VerifiedCall call;
+  VerifiedCall call(announcement.kind);
   static_cast<Collective&>(call) = announcement;
   call.name = std::string(NameOf(announcement.kind)) + " '" + announcement.name + "'";
   call.tensors = tensors;

@@ -33,6 +33,8 @@ namespace smddp {
 // Its name is "allreduce 'x'", its root that inside the session. Without splits an alltoall sends equal numbers of
 // rows.
 struct VerifiedCall : Collective {
+  explicit VerifiedCall(RequestKind of) { kind = of; }  // which decides what is compared
+
   std::vector<TensorRef> tensors;
   std::vector<std::string> tensor_names;       // may be empty, or hold empty ones
   std::vector<std::vector<int64_t>> received;  // allgather, alltoall: for each tensor, rows from each rank
