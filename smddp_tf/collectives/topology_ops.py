@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 import tensorflow as tf
 
-from smddp_tf import process_sets
+from smddp_tf import basics, process_sets
 from smddp_tf._native import loader
 from smddp_tf.collectives import graph
+from smddp_tf.rendezvous import rounds
 
 __all__ = ["local_rank_op", "local_size_op", "process_set_included_op", "rank_op", "size_op"]
 
@@ -77,6 +81,25 @@ def process_set_included_op(process_set_id: int = 0, name: str | None = None) ->
         Scalar tensor of dtype int32: 1 when it is a member, else 0; -3 when there is no such set.
     """
     return _value("included", process_set_id, name)
+
+
+def traced_ranks(what: str) -> list[Any]:
+    """Emits, into a graph of a job whose ranks change, an op that fails on another rank, or number of ranks.
+
+    Args:
+        what: what depends on the ranks, for the message.
+
+    Returns:
+        The op; [] where there is nothing to check.
+    """
+    if tf.executing_eagerly() or graph.compiling() or not rounds.in_rounds(os.environ):
+        return []
+    now, traced = tf.stack([rank_op(), size_op()]), [basics.rank(), basics.size()]
+    message = (
+        f"A function was traced for rank {traced[0]} of {traced[1]}, and this process has another rank, or there is "
+        f"another number of ranks, now: {what}. Create the tf.function in the function given to hvd.elastic.run."
+    )
+    return [tf.debugging.assert_equal(now, traced, message)]
 
 
 def _value(what: str, process_set_id: int, name: str | None) -> tf.Tensor:

@@ -13,7 +13,6 @@ import contextlib
 import errno
 import fcntl
 import hashlib
-import io
 import os
 import pickle
 import re
@@ -96,15 +95,16 @@ class CommitFolder:
             return self._write(content)
 
     def begin(self, content: Any) -> None:
-        """Pickles `content`, and has a thread write it as the next commit, after the one that was begun before.
+        """Has a thread write the next commit, after the one that was begun before.
+
+        Args:
+            content: what `cloudpickle` can pickle, and nobody changes any more; or the bytes of a pickle.
 
         Raises:
-            OSError: that one could not be written; the commits before are untouched.
+            OSError: the one before could not be written; the commits before are untouched.
         """
         self.finish()
-        pickled = io.BytesIO()
-        cloudpickle.dump(content, pickled, protocol=pickle.HIGHEST_PROTOCOL)
-        self._begun = self._writer.submit(self._write, (pickled.getbuffer(),))
+        self._begun = self._writer.submit(self._write, (content,))
 
     def finish(self) -> None:
         """Waits until the commit that was begun last is on the disk; raises what `begin` does."""
@@ -300,7 +300,7 @@ def _write_content(file: IO[bytes], content: tuple[Any, ...]) -> None:
     writer = _Digesting(file)
     for each in content:
         for thing in each if isinstance(each, Iterator) else (each,):
-            if isinstance(thing, memoryview):  # pickled already
+            if isinstance(thing, bytes):  # pickled already
                 writer.write(thing)
             else:
                 cloudpickle.dump(thing, writer, protocol=pickle.HIGHEST_PROTOCOL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import pickle
 import queue
 import sys
 import time
@@ -110,6 +111,7 @@ class State:
                 in the folder.
         """
         self.save()
+        self._keep_elsewhere(wait)
         self._check_host_updates(self._write_together(wait) if self._folder is not None else "")
 
     def check_host_updates(self) -> None:
@@ -150,9 +152,15 @@ class State:
 
     def _begin(self, wait: bool) -> None:
         assert self._folder is not None
-        self._folder.begin(self.to_disk())
+        self._folder.begin(self._frozen())
         if wait:
             self._folder.finish()
+
+    def _frozen(self) -> Any:
+        """`to_disk()`, or the bytes of its pickle: nothing of it changes while a thread writes it."""
+        import cloudpickle
+
+        return cloudpickle.dumps(self.to_disk())
 
     def _problem_of(self, write: Callable[[], Any]) -> str:
         assert self._folder is not None
@@ -163,6 +171,9 @@ class State:
                 f"Rank 0 could not write a commit to {self._folder.path}: {type(error).__name__}: {error}"
             )
         return ""
+
+    def _keep_elsewhere(self, wait: bool = False) -> None:
+        """Begins to copy what other ranks do not have to where it survives this process."""
 
     def _take_parts(self, commit: Iterator[Any]) -> None:
         """Called on every rank with the content of a commit of which `from_disk` has left something out."""
@@ -284,8 +295,9 @@ class ObjectState(State):
         """The saved attributes, by name."""
         return dict(self._saved_state)
 
-    def from_disk(self, content: dict[str, Any]) -> None:
-        """Takes over saved attributes. Those that the program no longer has are dropped, new ones stay."""
+    def from_disk(self, content: Any) -> None:
+        """Takes over saved attributes, or a pickle of them. Those that the program has no more are dropped."""
+        content = pickle.loads(content) if isinstance(content, bytes) else content
         self._saved_state = {name: content.get(name, value) for name, value in self._saved_state.items()}
         self._set_attrs()
 

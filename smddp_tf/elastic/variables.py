@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import tensorflow as tf
 
@@ -65,6 +66,9 @@ class TensorFlowState(ObjectState):
         if any(layout_of(variable) is not None for variable in self.variables):
             raise NotImplementedError("Variables that are partitioned over ranks are saved by TensorFlowKerasState.")
         return {"values": [np.asarray(value) for value in self._values], "attributes": super().to_disk()}
+
+    def _frozen(self) -> Any:
+        return {**self.to_disk(), "attributes": cloudpickle.dumps(super().to_disk())}  # the values are copies
 
     def from_disk(self, content: dict[str, Any]) -> None:
         """Takes over values and attributes. Raises ValueError when they are of other variables."""

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import tensorflow as tf
 
+from smddp_tf import basics
 from smddp_tf.collectives.functions import broadcast_variables
 from smddp_tf.collectives.layouts import layout_of
+from smddp_tf.collectives.objects import broadcast_object
 from smddp_tf.collectives.tensor_types import AnyOptimizer, AnyVariable
 from smddp_tf.elastic.state import ObjectState
-from smddp_tf.elastic.variables import check_fit, check_parts, copies
+from smddp_tf.elastic.variables import check_fit, copies
+from smddp_tf.exceptions import HostsUpdatedInterrupt
 from smddp_tf.keras._backend import build_optimizer, optimizer_variables
+from smddp_tf.keras.elastic.part_copies import Commit, PartCopies, full_values
+from smddp_tf.keras.optimizer.reducing import build_for_session
 from smddp_tf.keras.roles.wrapping import reducer_on
-from smddp_tf.keras.saving.sharded_variables import full_value, saves_together, shard_of, together
+from smddp_tf.keras.saving.sharded_variables import divides, full_value, saves_together, shard_of, together
+from smddp_tf.rendezvous import rounds
 
 
 class TensorFlowKerasState(ObjectState):
@@ -57,6 +65,8 @@ class TensorFlowKerasState(ObjectState):
         self.model = model
         self.optimizer = optimizer if optimizer is not None else compiled
         self.backend = backend
+        self._copies = PartCopies()
+        self._is_restored = False  # since the last sync
         self._save_model()
 
     def save(self) -> None:
@@ -72,13 +82,25 @@ class TensorFlowKerasState(ObjectState):
         for variable in self._sums():
             variable.assign(saved.get(id(variable), tf.zeros_like(variable)))
         super().restore()
+        self._is_restored = True
 
     def sync(self) -> None:
-        """Gives all ranks the present variables, and the saved attributes, of rank 0, and saves the variables."""
-        check_parts(self._variables())
+        """Gives all ranks the present variables, and the saved attributes, of rank 0, and saves the variables.
+
+        Of partitioned variables, which may have other ranks now, each rank gets its part.
+        """
+        if self._moves_parts():
+            self._move_parts()
         broadcast_variables(self._variables(), root_rank=0)
         self._save_model()
         super().sync()
+        self._is_restored = False
+        self._keep_elsewhere()
+
+    def finish_commit(self) -> None:
+        """Waits until the last commit is in the folder, and in the memory of other ranks."""
+        self._copies.finish()
+        super().finish_commit()
 
     def to_disk(self) -> Any:
         """The saved values and attributes; not what `backward_passes_per_step` has added up.
@@ -91,6 +113,9 @@ class TensorFlowKerasState(ObjectState):
         ]
         return {"values": values, "attributes": super().to_disk()}
 
+    def _frozen(self) -> Any:
+        return {**self.to_disk(), "attributes": cloudpickle.dumps(super().to_disk())}  # the values are copies
+
     def from_disk(self, content: dict[str, Any]) -> None:
         """Takes over values and attributes. Raises ValueError when they are of another model."""
         variables = self._variables()
@@ -100,6 +125,7 @@ class TensorFlowKerasState(ObjectState):
         self._saved_sums.clear()
         super().from_disk(content["attributes"])
         self.restore()
+        self._is_restored = False  # no session was lost
 
     def _write_together(self, wait: bool) -> str:
         if not saves_together(self.model, self._optimizers()):
@@ -117,6 +143,62 @@ class TensorFlowKerasState(ObjectState):
             if not _is_taken_over_by_rank_0(variable, value):
                 variable.assign(shard_of(variable, next(commit) if isinstance(value, tuple) else value))
         self._save_model()
+
+    def _check_host_updates(self, problem: str) -> None:
+        try:
+            super()._check_host_updates(problem)
+        except HostsUpdatedInterrupt:
+            self._copies.finish()  # before this session ends
+            raise
+
+    def _keep_elsewhere(self, wait: bool = False) -> None:
+        if self._moves_parts():
+            self._copies.begin(self._as_commit())
+            if wait:
+                self._copies.finish()
+
+    def _as_commit(self) -> Commit:
+        """What was saved last."""
+        layouts = [layout_of(variable) for variable, _ in self._saved]
+        return Commit(basics.rank(), layouts, [value for _, value in self._saved], self._saved_state)
+
+    def _moves_parts(self) -> bool:
+        """Whether there are, or may be with other ranks, partitioned variables, in a job whose ranks change."""
+        return rounds.in_rounds(os.environ) and divides(self.model, self._optimizers())
+
+    def _move_parts(self) -> None:
+        """Divides the variables among the ranks of this session, which then have the values of the one before."""
+        self._save_model()
+        exists, commit = self._copies.agreed(self._as_commit(), self._is_restored)
+        if not exists:
+            return
+        about = None if commit is None else (commit.layouts, commit.attributes)
+        layouts, attributes = broadcast_object(about) or ((), {})
+        if not layouts:
+            raise RuntimeError(
+                "A rank was lost before the first commit of partitioned variables was in the memory of other ranks. "
+                "The job must begin with a commit on disk: smddprun --elastic starts it again."
+            )
+        self._saved_state = attributes
+        self._build_for_session()
+        values = full_values(commit, layouts)
+        for index, (variable, layout) in enumerate(zip(self._variables(), layouts)):
+            if layout is not None:
+                variable.assign(shard_of(variable, next(values)))
+            elif layout_of(variable) is not None:
+                value = broadcast_object(None if commit is None else np.asarray(commit.values[index]))
+                variable.assign(shard_of(variable, value))
+            elif commit is not None:
+                variable.assign(commit.values[index])
+
+    def _build_for_session(self) -> None:
+        """Makes the partitioned variables again, and has Keras trace its functions again."""
+        for layer in self.model._flatten_layers():
+            if hasattr(layer, "build_for_session"):
+                layer.build_for_session()
+        for optimizer in self._optimizers():
+            build_for_session(optimizer)
+        self.model.train_function = self.model.test_function = self.model.predict_function = None
 
     def _save_model(self) -> None:
         variables, sums = self._variables(), self._sums()

@@ -11,6 +11,7 @@ from smddp_tf.basics import is_initialized, rank, size
 from smddp_tf.collectives import graph
 from smddp_tf.collectives.layouts import identity, layout_of, mark
 from smddp_tf.collectives.tensor_types import TensorLike
+from smddp_tf.collectives.topology_ops import traced_ranks
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.layers.configs import FeatureConfig, TableConfig, feature_of
 from smddp_tf.keras.layers.exchange import IdCheck, exchanged, local_rows
@@ -92,9 +93,7 @@ class DistributedEmbedding(keras.layers.Layer):
         """Makes this rank's part of each table; rank 0 prints what each rank holds."""
         ranks, me = (size(), rank()) if is_initialized() else (1, 0)
         tables, itemsize = self._structure.tables, tf.as_dtype(self.variable_dtype).size
-        wanted = [Layout(t.vocabulary_size, t.embedding_dim, t.placement, ranks) for t in tables]
-        layouts = with_placements(wanted, itemsize)
-        parts = []
+        layouts, parts = self._layouts(ranks), []
         for table, layout in zip(tables, layouts):
             initializer = initial_part(table.initializer, layout, me)
             parts.append(self.add_weight(shape=layout.held(me), name=table.name, initializer=initializer))
@@ -104,6 +103,18 @@ class DistributedEmbedding(keras.layers.Layer):
         self.built = True
         if ranks > 1 and me == 0:
             print(f"{self.name}:\n{described([table.name for table in tables], layouts, itemsize)}", flush=True)
+
+    def build_for_session(self) -> None:
+        """Replaces the variables inside of the tables by ones for the ranks of the present session, of zeros."""
+        self._structure.layouts = self._layouts(size())
+        for part, layout in zip(self._parts, self._structure.layouts):
+            part._initialize(tf.zeros(layout.held(rank()), part.dtype))
+            part._shape = layout.held(rank())
+            mark(part, layout if layout.is_sharded else None)
+
+    def _layouts(self, ranks: int) -> list[Layout]:
+        wanted = [Layout(t.vocabulary_size, t.embedding_dim, t.placement, ranks) for t in self._structure.tables]
+        return with_placements(wanted, tf.as_dtype(self.variable_dtype).size)
 
     def call(self, inputs: object, weights: object = None) -> Any:
         """Looks the features up.
@@ -146,7 +157,8 @@ class DistributedEmbedding(keras.layers.Layer):
         sharded = [each for each in tables if each[1].is_sharded]
         if sharded:
             self._check_session(sharded[0][1].ranks)
-            found, checks = iter(exchanged(sharded, check, rank(), self.compute_dtype, _received)), []
+            with tf.control_dependencies(traced_ranks(f"the tables of {self.name} are partitioned")):
+                found, checks = iter(exchanged(sharded, check, rank(), self.compute_dtype, _received)), []
         else:
             found, checks = iter(()), [check.refuse(check.found[tf.newaxis])]
         with tf.control_dependencies(checks):

@@ -179,6 +179,12 @@ class OptimizerReducer:
             self._sharded = ShardedState(self.settings.partition_state, self.name)
         return self._sharded if self._sharded.degree > 1 else None
 
+    def forget_parts(self) -> None:
+        """Divides the state anew when the optimizer is built next, and forgets the sums of passes so far."""
+        self._sharded = None
+        if self.passes is not None:
+            self.passes = Passes(self.passes.backward_passes_per_step, self.passes.average_aggregated_gradients)
+
     def update_of(self, optimizer: Any, apply: Callable[..., Any], grads: Sequence[Any], given: Any) -> UpdateContext:
         """Returns the context of the update that an optimizer's `apply` makes.
 

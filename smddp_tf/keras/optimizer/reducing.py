@@ -14,7 +14,14 @@ from smddp_tf.keras.optimizer.from_config import configuration, notice_from_conf
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, When
 from smddp_tf.keras.optimizer.pipeline import METHODS, apply_reduced, by_name, reduced
 from smddp_tf.keras.roles.optimizers import innermost
-from smddp_tf.keras.roles.wrapping import attach_reducer, reducer_of, settings_of_class, unwrapped, wrapped_class
+from smddp_tf.keras.roles.wrapping import (
+    attach_reducer,
+    reducer_of,
+    reducer_on,
+    settings_of_class,
+    unwrapped,
+    wrapped_class,
+)
 from smddp_tf.keras.saving.sharded_variables import shard_of
 from smddp_tf.keras.sharding.sharded_state import ShardedState
 from smddp_tf.lifecycle import first_use
@@ -44,15 +51,32 @@ def attach(
 
 def _shard_state(optimizer: keras.optimizers.Optimizer, state: ShardedState) -> None:
     """Builds an optimizer again, for shards, and gives it its shard of the state that it has."""
-    values, variables = optimizer.variables, list(optimizer._trainable_variables)
-    own = len(unwrapped(type(optimizer)).from_config(optimizer.get_config()).variables)
+    values = optimizer.variables
+    own = _build_again(optimizer, optimizer._trainable_variables)
+    for variable, value in zip(optimizer.variables[own:], values[own:]):
+        is_full = layout_of(value) is None  # not so the slots of a sharded table
+        variable.assign(shard_of(variable, value.numpy()) if is_full else value)
+
+
+def build_for_session(optimizer: keras.optimizers.Optimizer) -> None:
+    """Builds a built optimizer again, for the ranks of the present session; its variables are new ones."""
+    inner = innermost(optimizer)
+    reducer, variables = reducer_on(inner), inner._trainable_variables
+    if reducer is not None and (state := reducer.sharded()) is not None:
+        variables = state.variables
+    if reducer is not None:
+        reducer.forget_parts()
+    _build_again(inner, variables)
+
+
+def _build_again(optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable]) -> int:
+    """Returns the number of variables, of the first ones, that stay."""
+    own, variables = len(unwrapped(type(optimizer)).from_config(optimizer.get_config()).variables), list(variables)
     del optimizer._variables[own:]
     optimizer._trainable_variables_indices.clear()
     optimizer.built = False
     optimizer.build(variables)
-    for variable, value in zip(optimizer.variables[own:], values[own:]):
-        is_full = layout_of(value) is None  # not so the slots of a sharded table
-        variable.assign(shard_of(variable, value.numpy()) if is_full else value)
+    return own
 
 
 def wrap_class(optimizer_class: type, settings: ReduceOptions | None = None) -> Any:

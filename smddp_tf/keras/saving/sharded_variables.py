@@ -45,8 +45,11 @@ def sharded_variables(model: keras.Model, optimizers: Iterable[AnyOptimizer] = (
 
 def saves_together(model: keras.Model, optimizers: Iterable[AnyOptimizer] = ()) -> bool:
     """Returns whether all ranks save together: with `partition_state` or `DistributedEmbedding`, sharded or not."""
-    if LEGACY or not is_initialized() or size() == 1:
-        return False
+    return not LEGACY and is_initialized() and size() > 1 and divides(model, optimizers)
+
+
+def divides(model: keras.Model, optimizers: Iterable[AnyOptimizer] = ()) -> bool:
+    """Returns whether variables are partitioned, or would be with more ranks; the same on all ranks."""
     reducers = [reducer_on(innermost(each)) for each in (*optimizers_of(model), *optimizers)]
     return (
         any(reducer is not None and reducer.settings.partition_state is not None for reducer in reducers)
@@ -164,8 +167,8 @@ def _wait_for_ranks(count: int) -> None:
         with cancellation.CancellationManagerContext(manager):
             counts = _counts(tf.constant([count])).numpy().tolist()
     except tf.errors.OpError as error:
-        if reason_of(error) != "step_given_up" and not manager.is_cancelled:
-            raise
+        if reason_of(error) != "step_given_up" and not isinstance(error, tf.errors.CancelledError):
+            raise  # TensorFlow cancels after any error
         raise RuntimeError(
             f"Rank {rank()} saves a model whose variables are partitioned over the ranks, and not all others have come "
             f"to save it within {WAIT_SECONDS:g} s of one another. Every rank must call `model.save` or "

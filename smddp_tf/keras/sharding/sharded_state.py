@@ -25,6 +25,7 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf.collectives import emit, graph, ops
 from smddp_tf.collectives.layouts import identity, layout_of, mark
 from smddp_tf.collectives.reduce_op import ReduceSpec, Sum
+from smddp_tf.collectives.topology_ops import traced_ranks
 from smddp_tf.gradients.local_sources import LocalSources, stays_local
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.saving.sharded_variables import save_full_variables
@@ -114,9 +115,10 @@ class ShardedState:
         variables = self.variables if variables is None else variables
         by_id = {id(identity(full)): part for full, part in zip(self.variables, self.parts)}
         parts = [by_id.get(id(identity(variable)), variable) for variable in variables]
-        for part, variable in zip(parts, variables):
-            if part is not variable:
-                part.assign(self._present(part, variable))
+        with tf.control_dependencies(traced_ranks(f"the state of {self._name} is partitioned")):
+            for part, variable in zip(parts, variables):
+                if part is not variable:
+                    part.assign(self._present(part, variable))
         # In a branch of a graph, Keras takes tensors of the branch only, or of outside of it only.
         shards = [
             None if grad is None else tf.identity(grad if part is full else _shard_of(grad, part))

@@ -144,13 +144,14 @@ def test_training_goes_on_from_a_commit_on_disk(hvd, rank, size):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_sharded_slots_do_not_move_to_other_processes(hvd, monkeypatch):
-    """Of an optimizer whose slots are cut, in a job in which other processes have the ranks."""
+def test_a_list_of_variables_does_not_move_to_other_processes(hvd, monkeypatch):
+    """Where some are parts, in a job in which other processes have the ranks: only the state of a model knows how."""
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
     sharded = hvd_keras.DistributedOptimizer(keras.optimizers.Adam(0.1), partition_state="world")
-    state = elastic.TensorFlowKerasState(model, sharded)
+    sharded.build(model.trainable_variables)
+    state = elastic.TensorFlowState(sharded.variables)
     state.sync()
     monkeypatch.setattr("smddp_tf.rendezvous.rounds.has_changed", lambda: True)
-    elastic.TensorFlowKerasState(model, keras.optimizers.Adam(0.1)).sync()
+    elastic.TensorFlowState(model.variables).sync()
     with pytest.raises(RuntimeError, match="other processes are the ranks now"):
         state.sync()

@@ -22,17 +22,26 @@ class Growing:
         slots: of this host, at first.
         batches: how many.
         flags: more words for the launcher.
+        program: its script, and words that follow. Defaults to `elastic_ranks.py`.
         env: more variables.
     """
 
-    def __init__(self, folder: Path, slots: int, batches: int, *flags: str, **env: str) -> None:
-        self.folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        slots: int,
+        batches: int,
+        *flags: str,
+        program: tuple[Path | str, ...] = (SCRIPT,),
+        **env: str,
+    ) -> None:
+        self.folder, self.script = folder, program[0]
         self.show(slots)
         words = ["--no-mpi", "--host-discovery-script", f"cat {folder / 'hosts'}", *flags]
-        program = [sys.executable, str(SCRIPT), str(folder), str(batches), "0.05"]
+        words += ["--commit-dir", str(folder / "commits"), sys.executable, str(self.script)]
         self._output = open(folder / "output", "wb")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "smddp_tf.run", *words, "--commit-dir", str(folder / "commits"), *program],
+            [sys.executable, "-m", "smddp_tf.run", *words, str(folder), str(batches), "0.05", *map(str, program[1:])],
             cwd=ROOT, env=environment(env), stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT,
             start_new_session=True,
         )  # fmt: skip
@@ -65,7 +74,7 @@ class Growing:
 
     def ranks(self) -> dict[int, int]:
         """The process of each rank that trains in the last round."""
-        last = {pid: rounds[-1] for pid, rounds in self.begun().items() if rounds and _lives(pid)}
+        last = {pid: rounds[-1] for pid, rounds in self.begun().items() if rounds and self._lives(pid)}
         return {rank: pid for pid, (_, rank, _, _) in last.items()}
 
     def await_ranks(self, wanted: int, apart_from: int = 0) -> dict[int, int]:
@@ -73,7 +82,7 @@ class Growing:
 
         def train() -> bool:
             rounds = [
-                rounds[-1] for pid, rounds in self.begun().items() if rounds and _lives(pid) and pid != apart_from
+                rounds[-1] for pid, rounds in self.begun().items() if rounds and self._lives(pid) and pid != apart_from
             ]
             return len(rounds) == wanted and all(size == seen == wanted for _, _, size, seen in rounds)
 
@@ -92,16 +101,17 @@ class Growing:
 
     def check(self, ranks: int) -> None:
         """It ends soon, and well, with the weights of an undisturbed job on all of the last ranks."""
+        assert [line[1:] for line in self.ends()] == [[str(ranks), "equal"]] * ranks, self.output()
+
+    def ends(self) -> list[list[str]]:
+        """Waits for the end, which is a good one, and returns what the ranks have noted there."""
         (self.folder / "hurry").touch()
         assert self.process.wait(PATIENCE) == 0, self.output()
-        ends = [
-            line for log in self.folder.glob("log.*") for line in log.read_text().splitlines() if line[:4] == "end "
-        ]
-        assert [line.split()[2:] for line in ends] == [[str(ranks), "equal"]] * ranks, self.output()
+        lines = [line.split() for log in self.folder.glob("log.*") for line in log.read_text().splitlines()]
+        return [words[1:] for words in lines if words[0] == "end"]
 
-
-def _lives(pid: int) -> bool:
-    try:
-        return f"{SCRIPT}".encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
+    def _lives(self, pid: int) -> bool:
+        try:
+            return f"{self.script}".encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            return False
