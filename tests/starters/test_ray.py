@@ -19,6 +19,7 @@ from tests.starters import training
 ray = pytest.importorskip("ray", reason="needs the environment of `make test-starters`")
 
 from smddp_tf.ray import RayExecutor  # noqa: E402
+from smddp_tf.run import run  # noqa: E402
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -114,3 +115,18 @@ def test_horovods_example() -> None:
     ended = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "trained [" in ended.stdout
+
+
+def test_ray_names_the_hosts_of_a_job_that_grows() -> None:
+    """As docs/elastic.md has it."""
+
+    def hosts() -> dict[str, int]:
+        return {node["NodeManagerAddress"]: int(node["Resources"]["CPU"]) // 2 for node in ray.nodes() if node["Alive"]}
+
+    def ranks() -> tuple[int, int]:
+        import smddp_tf as hvd
+
+        hvd.init()
+        return hvd.rank(), hvd.size()
+
+    assert run(ranks, use_gloo=True, num_proc=2, host_discovery_script=hosts) == [(0, 2), (1, 2)]

@@ -21,6 +21,7 @@ from smddp_tf.exceptions import HostsUpdatedInterrupt
 from smddp_tf.keras._backend import build_optimizer, optimizer_variables
 from smddp_tf.keras.elastic.part_copies import Commit, PartCopies, full_values
 from smddp_tf.keras.optimizer.reducing import build_for_session
+from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.keras.roles.wrapping import reducer_on
 from smddp_tf.keras.saving.sharded_variables import divides, full_value, saves_together, shard_of, together
 from smddp_tf.rendezvous import rounds
@@ -196,7 +197,7 @@ class TensorFlowKerasState(ObjectState):
         for layer in self.model._flatten_layers():
             if hasattr(layer, "build_for_session"):
                 layer.build_for_session()
-        for optimizer in self._optimizers():
+        for optimizer in {id(inner): inner for inner in map(innermost, self._optimizers())}.values():
             build_for_session(optimizer)
         self.model.train_function = self.model.test_function = self.model.predict_function = None
 
