@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from smddp_tf import basics
 from smddp_tf._native import loader
-from smddp_tf.exceptions import HorovodInternalError, HostsUpdatedInterrupt, reason_of
+from smddp_tf.exceptions import HorovodInternalError, HostsUpdatedInterrupt, reason_of, without_reason
 from smddp_tf.rendezvous import rounds
 
 # Reasons why a request failed because of other ranks, while the session has not failed or is over.
@@ -143,5 +144,7 @@ def _check_no_rank_has_ended(error: BaseException) -> None:
 
 
 def _in_short(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    """Its kind and first line; of an error in a graph the engine's line, without the name of TensorFlow's function."""
+    lines = str(error).strip().splitlines() or [""]
+    line = next((line for line in lines if without_reason(line) != line), lines[0])
+    return f"{type(error).__name__}: {re.sub('^{{.*?}} ', '', without_reason(line))}"

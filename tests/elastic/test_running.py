@@ -72,3 +72,30 @@ def test_a_lost_rank_without_a_session(job: Any, monkeypatch: pytest.MonkeyPatch
     if not survives:
         monkeypatch.delenv("SMDDP_RUN_NUMBER")
     assert running.is_lost_session(RuntimeError("it has died [smddp:peer_lost]")) is survives
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Rank 1 has died. [smddp:peer_lost]", "Rank 1 has died."),
+        (
+            "{{function_node __wrapped__SmddpAllreduce}} Rank 1 has died. [smddp:peer_lost] [Op:X]",
+            "Rank 1 has died. [Op:X]",
+        ),
+        (
+            "Graph execution error:\n\nDetected at node X\nRank 1 has died. [smddp:peer_lost]\n\t [[{{X}}]]",
+            "Rank 1 has died.",
+        ),
+        ("a transport\nhas failed", "a transport"),
+        ("", ""),
+    ],
+)
+def test_why_it_goes_back_is_one_line(job: Any, capsys: pytest.CaptureFixture[str], text: str, said: str) -> None:
+    left = [HorovodInternalError(text)]
+
+    def once(_: State) -> None:
+        if left:
+            raise left.pop()
+
+    running.run_fn(once, lambda: None)(State())
+    assert capsys.readouterr().err == f"smddp_tf.elastic: back to the last commit, after HorovodInternalError: {said}\n"
