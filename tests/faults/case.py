@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.faults.faults import Fault
-from tests.faults.places import MPIRUN, Launcher
+from tests.faults.places import ELASTIC, MPIRUN, Launcher
 from tests.faults.running import Running
 
 __all__ = ["ENDED_SECONDS", "NOTICED_SECONDS", "Case", "Found", "judge"]
@@ -35,7 +35,8 @@ class Case:
         victim: the rank to which it happens.
         pretended: nodes that one machine pretends to be, with equal shares of the ranks.
         goes_on: whether nothing is lost: all ranks end well, with right results.
-        noticed: seconds until every survivor has the error in Python; None where Python is not asked, or is killed.
+        noticed: seconds until every survivor has the error in Python, or trains in a new session (ELASTIC); None where
+            Python is not asked, or is killed.
         ended: seconds until every survivor has ended.
         message: pattern that each survivor's error, or else the output, must have; {0} is the victim.
         codes: exit codes of survivors that are right; None: any but 0.
@@ -129,6 +130,9 @@ def judge(case: Case, found: Found, survivors: set[int], sayings: Mapping[int, s
         bad = {rank: found.codes.get(rank) for rank in survivors if found.codes.get(rank) != 0}
         wrong += [f"not all ended well: {bad}"] if bad else []
         wrong += [f"{case.launcher.name} ended with {found.launcher_code}"] if found.launcher_code else []
+        if case.launcher == ELASTIC:
+            late = [rank for rank in survivors if found.noticed.get(rank, _NEVER) > (case.noticed or _NEVER)]
+            wrong += [f"rank(s) {late} did not train after {case.noticed:g} s"] if late else []
         return wrong + _left(found)
     if case.noticed is not None:
         for rank, seconds in sorted(found.noticed.items()):

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.faults import faults
 from tests.faults.case import Case
-from tests.faults.places import MPIRUN_ALONE, SMDDPRUN
+from tests.faults.places import ELASTIC, MPIRUN_ALONE, SMDDPRUN
 from tests.faults.running import Running
 from tests.support.fabrics import FABRICS
 
@@ -173,4 +173,15 @@ _LAB = (
     ),
 )  # fmt: skip
 
-CASES = (*_KILLED, *_FROZEN, *_ONE_RANK, *_IN_FIT, *_FABRICS, *_LAB)
+_IN_PLACE: dict[str, Any] = {"launcher": ELASTIC, "goes_on": True, "ended": 60.0, "launcher_ended": 60.0}
+_RESUMED = "the others train on within {} s; all end well, right results"
+_ELASTIC = (
+    Case("kill -9 a rank, elastic", _RESUMED.format(3), _KILL, ("elastic_worker.py", "steps"), noticed=3.0, repeat=20,
+         **_IN_PLACE),
+    Case("SIGSTOP a rank, elastic", _RESUMED.format(30), _STOP, ("elastic_worker.py", "steps"), noticed=30.0,
+         **_IN_PLACE),
+    Case("kill -9 a rank with a part of the state, elastic", _RESUMED.format(10), _KILL, ("elastic_worker.py", "parts"),
+         noticed=10.0, repeat=4, **_IN_PLACE),
+)  # fmt: skip
+
+CASES = (*_KILLED, *_FROZEN, *_ONE_RANK, *_IN_FIT, *_ELASTIC, *_FABRICS, *_LAB)

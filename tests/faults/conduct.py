@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.lab import Lab
 from tests.faults.case import Case, Found, judge
-from tests.faults.places import Here, InLab
+from tests.faults.places import ELASTIC, Here, InLab
 from tests.faults.processes import MARK
 from tests.faults.running import Place, Running, start
 from tests.support.mpirun import environment, free_port
@@ -61,7 +61,7 @@ def _start(case: Case, place: Place, folder: Path, tcp: bool = False) -> Running
     variables = {"TMPDIR": str(folder / "tmp"), MARK: mark, **place.environment(), **case.environment}
     script, *words = case.program
     command = [sys.executable, "-I", "-S", str(FOLDER / "supervisor.py"), str(folder)]
-    if case.pretended or tcp:
+    if (case.pretended or tcp) and case.launcher != ELASTIC:
         share = case.ranks // max(case.pretended, place.nodes)
         coordinator = f"{place.address}:{free_port()}" if tcp else "-"
         command += [sys.executable, "-I", "-S", str(FOLDER / "pretend.py"), str(share), coordinator]

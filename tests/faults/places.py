@@ -15,7 +15,7 @@ from benchmarks.lab import SCRIPT, Lab, why_not
 from tests.faults.processes import Process
 from tests.support.mpirun import ROOT, find_mpirun
 
-__all__ = ["DISK_BYTES", "MPIRUN", "MPIRUN_ALONE", "SMDDPRUN", "Here", "InLab", "Launcher", "lab_is_missing"]
+__all__ = ["DISK_BYTES", "ELASTIC", "MPIRUN", "MPIRUN_ALONE", "SMDDPRUN", "Here", "InLab", "Launcher", "lab_is_missing"]
 
 DISK_BYTES = 1 << 20
 
@@ -37,6 +37,8 @@ MPIRUN_ALONE = Launcher(
     "mpirun, continuous", (find_mpirun(), "--runtime-options", "continuous"), _FREE, ("--bind-to", "none")
 )
 SMDDPRUN = Launcher("smddprun", (sys.executable, "-m", "smddp_tf.run"))
+# The others go on in place, without MPI.
+ELASTIC = Launcher("smddprun --elastic", (*SMDDPRUN.words, "--no-mpi", "--elastic", "--min-np", "1"))
 
 _IN_FOLDER = 'cd "$1"; shift; exec "$@"'
 

@@ -17,7 +17,8 @@ def note(path, value):
 
 
 folder, *command = sys.argv[1:]
-rank = next(os.environ[name] for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK") if name in os.environ)
+names = ("SMDDP_RUN_NUMBER", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+rank = next(os.environ[name] for name in names if name in os.environ)
 for sign in (signal.SIGTERM, signal.SIGINT):  # the launcher sends them to the whole group; the rank decides
     signal.signal(sign, lambda number, frame: None)
 child = os.fork()
