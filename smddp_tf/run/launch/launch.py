@@ -20,7 +20,7 @@ from smddp_tf.run.launch.before_start import started
 from smddp_tf.run.launch.direct_command import direct_command, line_on_host, meeting_variables
 from smddp_tf.run.launch.fabric import check_fabric
 from smddp_tf.run.launch.growing_job import GrowingJob
-from smddp_tf.run.launch.job import Job, Outcome
+from smddp_tf.run.launch.job import Job, Outcome, Surroundings
 from smddp_tf.run.launch.mpi import Mpi, NoMpirun, find_mpi, with_home
 from smddp_tf.run.launch.mpirun_command import MpirunCommand, build_command, names_agent
 from smddp_tf.run.launch.settings import Growth, Settings
@@ -103,11 +103,11 @@ def launch(settings: Settings, command: Sequence[str], payload: bytes = b"", gro
         own = meeting_variables(*meeting.values()) if line.is_direct else {}
         given = environment
         environment = with_home({**rendezvous, **environment, **line.environment, **own})
-        common = (environment, settings.hosts_of_ranks, server, output, settings.start_timeout, payload)
+        around = Surroundings(environment, settings.hosts_of_ranks, server, output, settings.start_timeout, payload)
         outcome = (
-            GrowingJob(lambda *place: [*line_on_host(settings, given, *place), *supervisor, *command], growth, *common)
+            GrowingJob(lambda *place: [*line_on_host(settings, given, *place), *supervisor, *command], growth, around)
             if growth
-            else Job(words, *common)
+            else Job(words, around)
         ).run()
         if outcome.failed_rank is not None:
             outcome.report = _report(outcome, output)
