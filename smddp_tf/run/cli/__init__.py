@@ -110,9 +110,7 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
             run_in_process(command, _families(options))
         sagemaker.refuse_without_toolkit(os.environ)
     environment = without_rank_variables(os.environ)
-    placed = hosts_and_ranks(
-        options["num_proc"], options["hosts"], options["hostfile"], options["slots_per_host"], environment
-    )
+    placed = hosts_and_ranks(options, environment)
     if options["doctor"]:
         if command:
             click.echo("--doctor does not run the command.", err=True)

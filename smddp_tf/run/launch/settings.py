@@ -87,14 +87,12 @@ class Settings:
         return [host.name for host in self.hosts if not is_this_host(host.name)]
 
 
-def hosts_and_ranks(
-    ranks: int | None,
-    hosts: str | Sequence[str] | None,
-    host_file: str | None,
-    slots: int | None,
-    environment: Mapping[str, str],
-) -> tuple[tuple[Host, ...], int] | None:
+def hosts_and_ranks(options: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[tuple[Host, ...], int] | None:
     """Completes what was given: hosts from Slurm's allocation or this machine, as many ranks as slots.
+
+    Args:
+        options: with the names of smddprun's: `num_proc`, `hosts`, `hostfile` and `slots_per_host`.
+        environment: for Slurm's allocation.
 
     Returns:
         The hosts that take part and the number of ranks; None when nothing says how many ranks there should be.
@@ -102,14 +100,16 @@ def hosts_and_ranks(
     Raises:
         LaunchError: they contradict each other.
     """
+    ranks, hosts, host_file = options["num_proc"], options["hosts"], options["hostfile"]
+    slots = options["slots_per_host"] or 1
     if hosts and host_file:
         raise LaunchError("Give the hosts once: --hosts or --hostfile, not both.")
     if ranks is not None and ranks < 1:
         raise LaunchError(f"The number of ranks must be 1 or more. Received: -np {ranks}.")
     if hosts:
-        found = parse_hosts(hosts if isinstance(hosts, str) else ",".join(hosts), slots or 1)
+        found = parse_hosts(hosts if isinstance(hosts, str) else ",".join(hosts), slots)
     elif host_file:
-        found = parse_host_file(host_file, slots or 1)
+        found = parse_host_file(host_file, slots)
     elif slurm.inside_allocation(environment):
         found = slurm.allocated_hosts(environment)
     elif ranks is None:
