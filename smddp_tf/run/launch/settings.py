@@ -164,18 +164,15 @@ def check_elastic(
 
 def words(text: str | Sequence[str] | None) -> tuple[str, ...]:
     """The words of a shell's line, or of a list of such lines."""
-    if not text:
-        return ()
-    return tuple(shlex.split(text if isinstance(text, str) else " ".join(text)))
+    return tuple(shlex.split(text if isinstance(text, str) else " ".join(text or ())))
 
 
 def start_timeout_of(given: float | None, environment: Mapping[str, str]) -> float:
     """Returns the start timeout in seconds: `given`, SMDDP_START_TIMEOUT, HOROVOD_START_TIMEOUT, or the default."""
-    text = given if given is not None else next(
-        (environment[name] for name in ("SMDDP_START_TIMEOUT", "HOROVOD_START_TIMEOUT") if environment.get(name)), None
-    )  # fmt: skip
+    named = environment.get("SMDDP_START_TIMEOUT") or environment.get("HOROVOD_START_TIMEOUT")
+    text = given if given is not None else named or DEFAULT_START_TIMEOUT
     try:
-        seconds = DEFAULT_START_TIMEOUT if text is None else float(text)
+        seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not seconds > 0:
