@@ -22,7 +22,15 @@ def of_script(script: str, default_slots: int) -> Discover:
     """
 
     def discover(seconds: float) -> list[Host]:
-        lines = _output(script, seconds).split()
+        try:
+            done = subprocess.run(script, shell=True, capture_output=True, text=True, timeout=seconds, check=False)
+        except subprocess.TimeoutExpired:
+            raise LaunchError(f"--host-discovery-script {script} did not end within {seconds:g} s.") from None
+        if done.returncode:
+            raise LaunchError(
+                f"--host-discovery-script {script} ended with exit code {done.returncode}: {done.stderr.strip()}"
+            )
+        lines = done.stdout.split()
         return parse_hosts(",".join(lines), default_slots) if lines else []
 
     return discover
@@ -92,15 +100,3 @@ class HostWatch:
                 self.hosts, self.problem = self._discover(_LOOK_SECONDS), ""
             except LaunchError as error:
                 self.problem = str(error)
-
-
-def _output(script: str, seconds: float) -> str:
-    try:
-        done = subprocess.run(script, shell=True, capture_output=True, text=True, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired:
-        raise LaunchError(f"--host-discovery-script {script} did not end within {seconds:g} s.") from None
-    if done.returncode:
-        raise LaunchError(
-            f"--host-discovery-script {script} ended with exit code {done.returncode}: {done.stderr.strip()}"
-        )
-    return done.stdout
