@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
@@ -150,13 +151,7 @@ def _make_allreduce_grads_fn(
 
     def allreduce_grads(grads: Sequence[Any], vars: Any = None, use_generic_names: bool = False) -> list[Any]:
         del use_generic_names
-        return reducer(grads, vars if vars is not None else [_Shape(grad) for grad in grads])
+        shapes = [tf.TensorShape(None) if grad is None else grad.shape for grad in grads]
+        return reducer(grads, vars if vars is not None else [SimpleNamespace(shape=shape) for shape in shapes])
 
     return allreduce_grads
-
-
-class _Shape:
-    """Stands for the variable of a gradient whose caller named none."""
-
-    def __init__(self, grad: tf.Tensor | tf.IndexedSlices | None) -> None:
-        self.shape = tf.TensorShape(None) if grad is None else grad.shape
