@@ -114,7 +114,7 @@ def run(
         options = {**growth.with_discovered_hosts(options), "num_proc": ranks, "hostfile": None}
     placed = settings.hosts_and_ranks(options, os.environ if options["hosts"] or options["hostfile"] else {})
     assert placed is not None
-    job = settings.settings_of(options, *placed, variables=settings.UNBUFFERED, mpi=False if use_gloo else use_mpi)
+    job = settings.settings_of(options, *placed)
     growing = growth.growth_of(options, ranks if least is None else least) if changes else None
     return results_of(job, payload_of(func, args, kwargs or {}), executable or sys.executable, growing)
 

@@ -18,7 +18,7 @@ from smddp_tf.run.hosts.hosts import Host, hosts_of_ranks, is_this_host, parse_h
 
 DEFAULT_START_TIMEOUT = 300.0  # the engine's default as well
 # Ranks print into a pipe, for which Python would buffer full pages.
-UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
+_UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 
 
 @dataclass(frozen=True)
@@ -127,12 +127,14 @@ def settings_of(options: Mapping[str, Any], hosts: tuple[Host, ...], ranks: int,
     Args:
         options: by name; those of other things do not count.
         hosts, ranks: as `hosts_and_ranks` returns them.
-        more: other fields.
+        more: other fields. The ranks get `variables` besides those of every job.
 
     Raises:
         LaunchError: the start timeout is none.
     """
     given = {name: convert(options[name]) for name, convert in _CONVERTED.items() if options.get(name) is not None}
+    more["variables"] = {**_UNBUFFERED, **more.get("variables", {})}
+    given["mpi"] = False if options.get("use_gloo") else options["use_mpi"]
     given["start_timeout"] = start_timeout_of(options["start_timeout"], os.environ)
     port, key = options["ssh_port"], options["ssh_identity_file"]
     ssh = (*(("-p", str(port)) if port else ()), *(("-i", absolute(key)) if key else ()))
