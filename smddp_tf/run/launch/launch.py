@@ -29,9 +29,6 @@ from smddp_tf.run.output.lines import starts_traceback
 from smddp_tf.run.output.output import Output
 from smddp_tf.run.rank.processes import isolated
 
-# Forwards the channel's variables to remote ranks by name: all users of the host can read a command line.
-_KEYS = ("-x", ADDRESS, "-x", KEY)
-
 
 def launcher_of(settings: Settings) -> Mpi | None:
     """MPI's launcher; None for a job without MPI, which was asked for or has to be because there is no mpirun.
@@ -87,7 +84,7 @@ def launch(settings: Settings, command: Sequence[str], payload: bytes = b"", gro
     if settings.verbose:
         say(line.shown(command))
     begun = time.monotonic()
-    supervisor = isolated("smddp_tf.run.rank.supervisor", sys.executable, bare=True)
+    of_rank = [*isolated("smddp_tf.run.rank.supervisor", sys.executable, bare=True), *command]
     growth = growth if line.is_direct else None
     local_only = not settings.remote_hosts and not (growth and growth.discover)
     addresses = ["127.0.0.1"] if local_only else _addresses(choice)
@@ -97,15 +94,15 @@ def launch(settings: Settings, command: Sequence[str], payload: bytes = b"", gro
     with contextlib.closing(ControlServer(addresses, settings.ranks)) as server, Output(
         settings.ranks, settings.output_filename, settings.prefix_timestamp, greets
     ) as output:  # fmt: skip
-        exported = [] if local_only or line.forwards_all else [*_KEYS, *(word for name in new for word in ("-x", name))]
-        words = [*line.words, *exported, *supervisor, *command]
+        # To other hosts by name: all users of this host can read a command line.
+        names = () if local_only or line.forwards_all else (ADDRESS, KEY, *new)
+        words = [*line.words, *(word for name in names for word in ("-x", name)), *of_rank]
         meeting = _rendezvous(settings.hosts_of_ranks[0], addresses[0])  # at a port of its own
         own = meeting_variables(*meeting.values()) if line.is_direct else {}
-        given = environment
-        environment = with_home({**rendezvous, **environment, **line.environment, **own})
-        around = Surroundings(environment, settings.hosts_of_ranks, server, output, settings.start_timeout, payload)
+        variables = with_home({**rendezvous, **environment, **line.environment, **own})
+        around = Surroundings(variables, settings.hosts_of_ranks, server, output, settings.start_timeout, payload)
         outcome = (
-            GrowingJob(lambda *place: [*line_on_host(settings, given, *place), *supervisor, *command], growth, around)
+            GrowingJob(lambda *place: [*line_on_host(settings, environment, *place), *of_rank], growth, around)
             if growth
             else Job(words, around)
         ).run()
