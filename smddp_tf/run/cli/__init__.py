@@ -23,7 +23,7 @@ from smddp_tf.run.hosts.hosts import Host
 from smddp_tf.run.launch import sagemaker
 from smddp_tf.run.launch.function import payload_of, results_of
 from smddp_tf.run.launch.growth import grows, growth_of, with_discovered_hosts
-from smddp_tf.run.launch.settings import Settings, check_elastic, commits_at, hosts_and_ranks, settings_of, words
+from smddp_tf.run.launch.settings import Settings, check_elastic, commits_at, hosts_and_ranks, settings_of
 from smddp_tf.run.output.console import say
 from smddp_tf.run.rank.in_process import alias_variables, as_program, run_in_process
 
@@ -192,15 +192,9 @@ def _fabric(fabric: str | None, tcp: bool | None) -> str:
 
 
 def _settings(options: Mapping[str, Any], hosts: Any, ranks: int) -> Settings:
-    return settings_of(
-        options,
-        hosts,
-        ranks,
-        variables={**alias_variables(_families(options)), **_variables(options)},
-        binding=words(options["binding_args"]),
-        fabric=_fabric(options["fabric"], options["tcp"]),
-        reports=not options["quiet"],
-    )
+    variables = {**alias_variables(_families(options)), **_variables(options)}
+    fabric = _fabric(options["fabric"], options["tcp"])
+    return settings_of(options, hosts, ranks, variables=variables, fabric=fabric, reports=not options["quiet"])
 
 
 def _launch(

@@ -37,7 +37,7 @@ def launcher_of(settings: Settings) -> Mpi | None:
         LaunchError: there is none that fits, or what is asked for needs one.
     """
     given = {
-        "--mpirun": settings.mpirun, "--mpi-args": settings.mpi_args, "--binding-args": settings.binding,
+        "--mpirun": settings.mpirun, "--mpi-args": settings.mpi_args, "--binding-args": settings.binding_args,
         f"--fabric {settings.fabric}": settings.fabric not in ("auto", "tcp"),
     }  # fmt: skip
     for_mpi = [name for name, value in given.items() if value]

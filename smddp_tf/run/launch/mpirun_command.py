@@ -75,8 +75,8 @@ def build_command(
     given, variables = settings.mpi_args, settings.variables
     line = [mpi.mpirun, "-np", str(settings.ranks), "-H", ",".join(map(str, settings.hosts))]
     line += ["--allow-run-as-root"] if root else []
-    if settings.binding:
-        line += settings.binding
+    if settings.binding_args:
+        line += settings.binding_args
     else:
         line += [] if _sets(given, "bind-to") else ["--bind-to", "none"]
         line += [] if _sets(given, "map-by") else ["--map-by", "slot"]
@@ -153,8 +153,8 @@ def _keepalive(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _hydra_command(settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str]) -> MpirunCommand:
     line = [mpi.mpirun, "-n", str(settings.ranks), *_hydra_hosts(settings)]
-    if settings.binding or not _sets(settings.mpi_args, "bind-to"):
-        line += settings.binding or ["-bind-to", "none"]
+    if settings.binding_args or not _sets(settings.mpi_args, "bind-to"):
+        line += settings.binding_args or ["-bind-to", "none"]
     if settings.remote_hosts and choice.name and not _sets(settings.mpi_args, "iface"):
         line += ["-iface", choice.name]
     line += ["-verbose"] if settings.verbose > 1 else []

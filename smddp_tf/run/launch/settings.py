@@ -50,7 +50,7 @@ class Settings:
         variables: environment of the ranks beyond what they inherit; these win.
         network_interfaces: names or networks (10.0.0.0/24); empty: chosen.
         mpi_args: more words for mpirun. They override our defaults.
-        binding: mpirun's words on binding; empty: none.
+        binding_args: mpirun's words on binding; empty: none.
         fabric: what carries messages between hosts, one of fabric.FABRICS.
         ssh: options of ssh, for hosts that it reaches in a special way.
         start_timeout: seconds within which all ranks must have been started.
@@ -67,7 +67,7 @@ class Settings:
     variables: Mapping[str, str] = field(default_factory=dict)
     network_interfaces: tuple[str, ...] = ()
     mpi_args: tuple[str, ...] = ()
-    binding: tuple[str, ...] = ()
+    binding_args: tuple[str, ...] = ()
     fabric: str = "auto"
     ssh: tuple[str, ...] = ()
     start_timeout: float = DEFAULT_START_TIMEOUT
@@ -192,8 +192,8 @@ def _names(given: str | Sequence[str]) -> tuple[str, ...]:
 
 
 _CONVERTED: dict[str, Callable[[Any], Any]] = {
-    "network_interfaces": _names, "mpi_args": words, "output_filename": absolute, "prefix_timestamp": bool,
-    "verbose": int, "mpirun": str,
+    "network_interfaces": _names, "mpi_args": words, "binding_args": words, "output_filename": absolute,
+    "prefix_timestamp": bool, "verbose": int, "mpirun": str,
 }  # fmt: skip
 
 
