@@ -73,8 +73,8 @@ def discovered_hosts(script: object, discover: Discover, wanted: int, seconds: f
         time.sleep(_PAUSE_SECONDS)
 
 
-class HostWatch:
-    """Asks every second, in a thread of its own, which ends with `stop`.
+class HostWatch(threading.Thread):
+    """Asks every second, in this thread, from `start` to `stop`.
 
     Attributes:
         hosts: the last answer; None before the first one.
@@ -82,20 +82,17 @@ class HostWatch:
     """
 
     def __init__(self, discover: Discover) -> None:
+        super().__init__(name="smddprun hosts", daemon=True)
         self.hosts: Sequence[Host] | None = None
         self.problem = ""
-        self._discover, self._stopped = discover, threading.Event()
-        self._thread = threading.Thread(target=self._run, name="smddprun hosts", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
+        self._discover, self._told_to_stop = discover, threading.Event()
 
     def stop(self) -> None:
         """Does not wait for an answer that is under way."""
-        self._stopped.set()
+        self._told_to_stop.set()
 
-    def _run(self) -> None:
-        while not self._stopped.wait(_PAUSE_SECONDS):
+    def run(self) -> None:
+        while not self._told_to_stop.wait(_PAUSE_SECONDS):
             try:
                 self.hosts, self.problem = self._discover(_LOOK_SECONDS), ""
             except LaunchError as error:
