@@ -118,7 +118,6 @@ def _advice(folder: str, newest: int) -> str:
 
 
 def _newest(folder: str) -> int:
-    try:
+    with contextlib.suppress(OSError):
         return commits_in(folder).newest()
-    except OSError:
-        return 0
+    return 0
