@@ -45,16 +45,13 @@ def meet(start: Start, environment: Mapping[str, str], seconds: float) -> World:
     Raises:
         LaunchError: not all have come, two claim the same rank, or they do not agree on the number of ranks.
     """
-    listener = listen("")
-    try:
+    with listen("") as listener:
         mine = {"rank": start.rank, "size": start.size, "port": listener.getsockname()[1], "host": socket.gethostname()}
         secret = environment.get(SECRET, "")
         answer = _host(start, mine, secret, seconds) if start.rank == 0 else _attend(start, mine, secret, seconds)
         if "error" in answer:
             raise LaunchError(answer["error"])
         return start.rank, answer["addresses"], connection_key(secret, answer["nonce"]), os.dup(listener.fileno())
-    finally:
-        listener.close()
 
 
 def _host(start: Start, mine: Mapping[str, Any], secret: str, seconds: float) -> dict[str, Any]:
