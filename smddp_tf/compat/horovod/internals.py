@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.util import object_identity
 
 from smddp_tf import basics
 from smddp_tf.collectives import graph, ops
@@ -51,7 +52,7 @@ def vars_to_refs(vars: Any) -> Any:
     """
     if isinstance(vars, list):
         return tuple(vars_to_refs(variable) for variable in vars)
-    return vars.ref() if hasattr(vars, "ref") else _Ref(vars)
+    return object_identity.Reference(vars)  # as `tf.Variable.ref()` does; variables of Keras 3 have none
 
 
 def refs_to_vars(refs: Any) -> Any:
@@ -80,22 +81,6 @@ class LocalGradientAggregationHelper:
 
 
 LocalGradientAggregationHelperEager = LocalGradientAggregationHelper
-
-
-class _Ref:
-    """A Keras 3 variable, which has no `ref()`, by identity."""
-
-    def __init__(self, variable: object) -> None:
-        self._variable = variable
-
-    def deref(self) -> Any:
-        return self._variable
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Ref) and self._variable is other._variable
-
-    def __hash__(self) -> int:
-        return id(self._variable)
 
 
 def _executing_eagerly() -> bool:
