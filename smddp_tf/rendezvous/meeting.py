@@ -75,7 +75,7 @@ def _host(start: Start, mine: Mapping[str, Any], secret: str, seconds: float) ->
                     peers[frame.peer] = hello["rank"]
                     if not is_loopback(here):
                         came[0]["address"] = here
-            for peer in [peer for peer in peers if not server.is_connected(peer)]:
+            for peer in [peer for peer in peers if peer not in server.connected]:
                 del came[peers.pop(peer)]  # it may come again
             notice.look(_missing(start, came))
             if time.monotonic() > until:

@@ -88,7 +88,7 @@ class GrowingJob(Job):
         number = told["number"]
         if number not in self._live():  # its host was lost, and is there again
             self._refuse_one(frame.peer, "The others go on without this process, from which they had not heard.")
-        elif self._server.is_connected(frame.peer):
+        elif frame.peer in self._server.connected:
             self._rounds.joined[number] = joined_of(told, frame.peer, self._server.addresses_of(frame.peer))
             if number not in self._rounds.members:
                 say(f"process {number} on {told['host']} has started, and joins the others at their next commit.")
@@ -137,7 +137,7 @@ class GrowingJob(Job):
             n: code for process, numbers, _ in self._groups for n in numbers if (code := process.poll()) is not None
         }
         supervised = set(self._ranks.of_peer.values())
-        connected = {n for peer, n in self._ranks.of_peer.items() if self._server.is_connected(peer)}
+        connected = {n for peer, n in self._ranks.of_peer.items() if peer in self._server.connected}
         mute = self._unanswering(connected & set(self._live()))
         for process, numbers, since in self._groups:
             if now > since + self._start_timeout and self._rounds.begun and not supervised & set(numbers):
