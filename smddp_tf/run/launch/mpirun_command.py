@@ -119,11 +119,7 @@ def _open_mpi_parameters(
     settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str], crowded: bool
 ) -> list[tuple[str, str]]:
     of_ranks, include = {**environment, **settings.variables}, ",".join(choice.include)
-    between_hosts = {
-        "oob_tcp_if_include": include,
-        "plm_rsh_args": shlex.join(settings.ssh),
-        **_keepalive(of_ranks),
-    }
+    between_hosts = {"oob_tcp_if_include": include, "plm_rsh_args": shlex.join(settings.ssh), **_keepalive(of_ranks)}
     chosen = {
         "btl_tcp_if_include": include,
         "btl_tcp_if_exclude": ",".join(choice.exclude),
