@@ -28,8 +28,7 @@ class Stopping:
             one, until `Guard.agree` has asked all.
     """
 
-    def __init__(self, model: keras.Model, callbacks: Iterable[Any]) -> None:
-        callbacks = list(callbacks)
+    def __init__(self, model: keras.Model, callbacks: Sequence[Any]) -> None:
         self._model = model
         self._preempting = [callback for callback in callbacks if hasattr(callback, "preempted")]
         self.asks = any(map(_may_stop, callbacks))
