@@ -217,7 +217,7 @@ def _launch(
         from smddp_tf.run.launch.restarts import Policy, run_elastic
 
         growth = growth_of(options, least)
-        policy = Policy(least, commits_at(options["commit_dir"]), options["reset_limit"], growth)
+        policy = Policy(growth, commits_at(options["commit_dir"]), options["reset_limit"])
         code = run_elastic(settings, policy, lambda start: launch.launch(start, command, growth=growth), say).code
     else:
         code = launch.launch(settings, command).code
