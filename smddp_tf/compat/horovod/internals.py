@@ -136,7 +136,8 @@ def _make_allreduce_grads_fn(
 
     def allreduce_grads(grads: Sequence[Any], vars: Any = None, use_generic_names: bool = False) -> list[Any]:
         del use_generic_names
-        shapes = [tf.TensorShape(None) if grad is None else grad.shape for grad in grads]
-        return reducer(grads, vars if vars is not None else [SimpleNamespace(shape=shape) for shape in shapes])
+        if vars is None:
+            vars = [SimpleNamespace(shape=tf.TensorShape(None) if grad is None else grad.shape) for grad in grads]
+        return reducer(grads, vars)
 
     return allreduce_grads
