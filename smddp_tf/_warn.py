@@ -22,18 +22,14 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
         message: what to say.
         category: its kind. Defaults to `UserWarning`.
     """
-    frame = _frame_of_user(sys._getframe(1))
+    frame = sys._getframe(1)
+    while _package(frame) in _NOT_THE_USER and frame.f_back is not None:
+        frame = frame.f_back
     module = frame.f_globals.get("__name__", "<unknown>")
     # Where `warnings` notes what it has shown already, once for each line.
     registry = frame.f_globals.setdefault("__warningregistry__", {})
     filename, line = _as_written(frame)
     warnings.warn_explicit(message, category, filename, line, module, registry)
-
-
-def _frame_of_user(frame: FrameType) -> FrameType:
-    while _package(frame) in _NOT_THE_USER and frame.f_back is not None:
-        frame = frame.f_back
-    return frame
 
 
 def _package(frame: FrameType) -> str:

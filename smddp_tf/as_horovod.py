@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from smddp_tf import aliases
 
-aliases.install("horovod")
-os.environ.update(aliases.environment("horovod"))
+aliases.install_everywhere("horovod")

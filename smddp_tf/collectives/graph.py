@@ -169,6 +169,5 @@ def device_scope(device: str) -> contextlib.AbstractContextManager[Any]:
 
 
 def _graph_name() -> str:
-    name = getattr(tf.compat.v1.get_default_graph(), "name", None) or "graph"
-    match = _GRAPH_NUMBER.match(name)
-    return (match.group("name") if match else "") or "graph"
+    name = getattr(tf.compat.v1.get_default_graph(), "name", None) or ""
+    return _GRAPH_NUMBER.sub(r"\g<name>", name) or "graph"

@@ -145,10 +145,7 @@ def _packed(obj: object) -> np.ndarray:
         kind, data = _OBJECT, cloudpickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # whatever __reduce__ raises; it is raised again on every rank
         kind, data = _ERROR, f"{type(error).__name__}: {error}".encode()
-    payload = np.empty(1 + len(data), np.uint8)
-    payload[0] = kind
-    payload[1:] = np.frombuffer(data, np.uint8)
-    return payload
+    return np.frombuffer(bytearray([kind]) + data, np.uint8)  # of a bytearray: the engine may write there
 
 
 def _unpacked(payload: np.ndarray, rank: int) -> Any:

@@ -25,12 +25,8 @@ def checked_root(root_rank: object) -> int:
             "`root_rank` must be an integer, the number of a rank. "
             f"Received: root_rank={root_rank!r} (of type {type(root_rank).__name__})."
         ) from None
-    if loader.core().is_initialized():
-        _check_exists(number)
-    return number
-
-
-def _check_exists(number: int) -> None:
+    if not loader.core().is_initialized():
+        return number
     size, ranks = loader.core().size(), process_sets.ranks_of(process_sets.current())
     if not 0 <= number < size:
         raise ValueError(f"`root_rank` must be from 0 to {size - 1}. Received: root_rank={number}.")
@@ -39,3 +35,4 @@ def _check_exists(number: int) -> None:
             f"`root_rank` must be a rank of the process set, which has the ranks {list(ranks)}. "
             f"Received: root_rank={number}. A root is named by its number among all ranks."
         )
+    return number

@@ -10,6 +10,7 @@ would be more than the full table, an allreduce of the table.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -130,14 +131,13 @@ def reduce_rows(
 def _reduced(
     slices: tf.IndexedSlices, shape: tf.TensorShape, reduction: ReduceSpec, name: str, rows_of_all: tf.Tensor | None
 ) -> tf.IndexedSlices:
-    def gather() -> tf.IndexedSlices:
-        return _gathered(slices, reduction, name)
+    gather = functools.partial(_gathered, slices, reduction, name)
+    if rows_of_all is None:
+        return gather()
 
     def reduce_table() -> tf.IndexedSlices:
         return all_rows(emit.allreduce_list([densified(slices, shape)], reduction, f"{name}.table")[0], slices)
 
-    if rows_of_all is None:
-        return gather()
     result = tf.cond(rows_of_all <= _most_rows_to_gather(slices, shape), gather, reduce_table)
     return tf.IndexedSlices(result.values, result.indices, slices.dense_shape)
 

@@ -10,8 +10,9 @@ import numpy as np
 
 def is_array_structure(data: object) -> bool:
     """True for an array, and for tuples, lists and dicts of such; None may stand for an absent array."""
-    leaves = _leaves(data)
-    return any(leaf is not None for leaf in leaves) and all(leaf is None or _is_array(leaf) for leaf in leaves)
+    leaves = [leaf for leaf in _leaves(data) if leaf is not None]
+    has_rows = (hasattr(leaf, "__getitem__") and len(getattr(leaf, "shape", None) or ()) > 0 for leaf in leaves)
+    return bool(leaves) and all(has_rows)
 
 
 def first_dimension(data: object) -> int:
@@ -25,10 +26,6 @@ def first_dimension(data: object) -> int:
 def rows(data: object, indices: np.ndarray) -> Any:
     """Returns the structure with the rows `indices` of every array, in that order."""
     return _mapped(lambda array: _rows_of(array, indices), data)
-
-
-def _is_array(leaf: object) -> bool:
-    return hasattr(leaf, "__getitem__") and len(getattr(leaf, "shape", None) or ()) > 0
 
 
 def _rows_of(array: Any, indices: np.ndarray) -> Any:

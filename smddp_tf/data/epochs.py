@@ -32,7 +32,7 @@ def set_epoch(data: object, epoch: int) -> None:
     Raises:
         ValueError: nothing that `shard` has shuffled is in `data`.
     """
-    parts = parts_in(data)
+    parts = found_in(data, PASSES)
     if not parts:
         raise ValueError(
             "`data` must be what hvd.data.shard(..., shuffle=...) returned, or a tf.data.Dataset made of it; arrays "
@@ -40,11 +40,6 @@ def set_epoch(data: object, epoch: int) -> None:
         )
     for part in parts:
         part.epoch = epoch
-
-
-def parts_in(data: object) -> list[Any]:
-    """Returns the objects in the training data that have an `epoch`."""
-    return found_in(data, PASSES)
 
 
 def found_in(data: object, attribute: str) -> list[Any]:
@@ -68,7 +63,7 @@ class EpochsOfFit:
     """
 
     def __init__(self, data: object) -> None:
-        self._parts = parts_in(data)
+        self._parts = found_in(data, PASSES)
         self._first: list[int] = []
         self._begun = 0
 

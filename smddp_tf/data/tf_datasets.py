@@ -16,10 +16,8 @@ _NO_GLOBAL_SEED = 87654321
 
 
 def known_length(dataset: tf.data.Dataset) -> int | None:
-    """The number of elements; -1 for a dataset without end, None for one that does not know."""
+    """The number of elements; -1 (`tf.data.INFINITE_CARDINALITY`) without end, None for one that does not know."""
     length = int(dataset.cardinality())
-    if length == tf.data.INFINITE_CARDINALITY:
-        return -1
     return None if length == tf.data.UNKNOWN_CARDINALITY else length
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -124,12 +125,9 @@ def check_groups(groups: Any, num_groups: int = 0) -> None:
 
 
 def _is_positive_number(groups: Any) -> bool:
-    if isinstance(groups, bool):
-        return False
-    try:
-        return operator.index(groups) > 0
-    except TypeError:
-        return False
+    with contextlib.suppress(TypeError):
+        return not isinstance(groups, bool) and operator.index(groups) > 0
+    return False
 
 
 def _is_list_of_lists_of_variables(groups: object) -> bool:

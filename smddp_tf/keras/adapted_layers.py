@@ -63,14 +63,11 @@ def _state_of(layer: keras.layers.Layer) -> Any:
     if isinstance(layer, keras.layers.Discretization):
         boundaries = layer.bin_boundaries
         return None if boundaries is None else np.asarray(boundaries).tolist()
-    vocabulary = [_plain(token) for token in layer.get_vocabulary(include_special_tokens=False)]
+    tokens = layer.get_vocabulary(include_special_tokens=False)
+    vocabulary = [token.item() if isinstance(token, np.generic) else token for token in tokens]
     weights = getattr(layer, "idf_weights_const", None)
     first = layer._token_start_index()
     return vocabulary, None if weights is None else np.asarray(weights)[first:][: len(vocabulary)].tolist()
-
-
-def _plain(token: object) -> object:
-    return token.item() if isinstance(token, np.generic) else token
 
 
 def _taken_over(layers: list[Any], mine: list[Any], theirs: list[Any]) -> str | None:

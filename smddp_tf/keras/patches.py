@@ -13,7 +13,7 @@ import importlib
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any, NamedTuple
 
 from smddp_tf._warn import warn
@@ -99,10 +99,9 @@ def _wrapper(around: Callable[..., Any], plain: Any) -> Any:
     return call if plain is None else functools.update_wrapper(call, plain)
 
 
-def restore(patches: Iterable[Patch]) -> None:
+def restore(patches: Container[Patch]) -> None:
     """Restores the original attributes, except those that other code has replaced since."""
-    chosen = tuple(patches)
-    for one in reversed([one for one in _applied if one.patch in chosen]):
+    for one in reversed([one for one in _applied if one.patch in patches]):
         _applied.remove(one)
         if vars(one.owner).get(one.patch.attribute) is not one.replacement:
             continue

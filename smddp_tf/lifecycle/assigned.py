@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 
 from smddp_tf.lifecycle.placement import Placement
-from smddp_tf.lifecycle.rank_variables import RENDEZVOUS, variables_of, without_rank_variables
+from smddp_tf.lifecycle.rank_variables import RENDEZVOUS, remove_rank_variables, variables_of
 from smddp_tf.link.server import listen
 from smddp_tf.rendezvous.meeting import SECRET
 from smddp_tf.rendezvous.starters import COORDINATOR, RANK, SIZE, VARIABLES
@@ -73,7 +73,5 @@ def take_place(environment: MutableMapping[str, str], variables: Mapping[str, st
         environment: of the process: what has started Ray or Spark may have been a rank, or a task of `srun`.
         variables: of its rank, with more.
     """
-    kept = without_rank_variables(environment)
-    for name in [name for name in environment if name not in kept or name in VARIABLES]:
-        del environment[name]
+    remove_rank_variables(environment, VARIABLES)
     environment.update(variables)

@@ -11,7 +11,7 @@ import stat
 from collections.abc import MutableMapping
 
 from smddp_tf._warn import warn
-from smddp_tf.lifecycle.rank_variables import without_rank_variables
+from smddp_tf.lifecycle.rank_variables import remove_rank_variables
 from smddp_tf.link.channel import ADDRESS
 from smddp_tf.rendezvous import starters
 
@@ -35,9 +35,7 @@ def leave_parents_job(environment: MutableMapping[str, str]) -> bool:
         rank = next((environment[name] for name in _RANK if name in environment), "")
         _is_child = _was_started_by_rank(environment)
         if _is_child:
-            kept = without_rank_variables(environment)
-            for name in [name for name in environment if name not in kept or name in _NOT_FOR_CHILDREN]:
-                del environment[name]
+            remove_rank_variables(environment, _NOT_FOR_CHILDREN)
             if not _is_worker():  # a worker may only have imported the program again
                 warn(
                     f"This process is a child of rank {rank} and none of the job's ranks: hvd.init() makes it a job of "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Container, Mapping, MutableMapping
 
 from smddp_tf.lifecycle.placement import Placement
 
@@ -32,11 +32,9 @@ _set: dict[str, str] = {}  # by this process, which may begin another session as
 def variables_of(placement: Placement) -> dict[str, str]:
     """Returns the variables that Horovod's, SMDDP's and other launchers set for a rank, as far as they are known."""
     values = variables_of_numbers(placement.rank, placement.size, placement.local_rank, placement.local_size)
-    common = zip(_COMMON, (placement.rank, placement.size, placement.local_rank))
-    values.update({name: str(number) for name, number in common if number is not None})
-    if placement.local_rank is not None:
-        values["SMDATAPARALLEL_LOCAL_RANK"] = str(placement.local_rank)
-    return values
+    numbers = (placement.rank, placement.size, placement.local_rank, placement.local_rank)
+    common = zip((*_COMMON, "SMDATAPARALLEL_LOCAL_RANK"), numbers)
+    return values | {name: str(number) for name, number in common if number is not None}
 
 
 def without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -45,6 +43,13 @@ def without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
     left_out = {*_OF_RANKS_EXACT, *OF_HOROVOD, *of_outer_job}
     kept = [name for name in environment if name not in left_out and not name.startswith(_OF_RANKS)]
     return {name: environment[name] for name in kept}
+
+
+def remove_rank_variables(environment: MutableMapping[str, str], others: Container[str]) -> None:
+    """Removes the variables of a rank, and `others`."""
+    kept = without_rank_variables(environment)
+    for name in [name for name in environment if name not in kept or name in others]:
+        del environment[name]
 
 
 def variables_of_numbers(*numbers: int | None) -> dict[str, str]:

@@ -9,7 +9,7 @@ import selectors
 import socket
 import struct
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from smddp_tf.exceptions import LaunchError
@@ -103,13 +103,9 @@ class ControlServer:
                 peer.link.shutdown(socket.SHUT_WR)
 
     @property
-    def connected(self) -> int:
-        """The number of connections to ranks."""
-        return len(self._peers)
-
-    def is_connected(self, peer: int) -> bool:
-        """Whether that connection is still open."""
-        return peer in self._peers
+    def connected(self) -> Collection[int]:
+        """The numbers of the connections to ranks that are open."""
+        return self._peers.keys()
 
     def silence_of(self, peer: int) -> float:
         """Seconds since the host of an open connection has acknowledged anything; its kernel does, whoever reads."""

@@ -37,13 +37,14 @@ def summary() -> Summary:
     shown = versions.shown()
     mpi = shown.pop("mpi")
     cores = f"{len(psutil.Process().cpu_affinity() or [])} of {psutil.cpu_count()} cores for this rank"
+    processor = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     up = [name for name, state in psutil.net_if_stats().items() if state.isup and name != "lo"]
     found = {
         "versions": ", ".join(f"{name} {version}" for name, version in shown.items()),
         "ranks": "hvd.init() has not been called",
         "mpi": mpi or "not found",
         "network": ", ".join(up) or "loopback only",
-        "cpu": f"{_processor()}, {cores}",
+        "cpu": f"{processor[1] if processor else platform.machine()}, {cores}",
         "gpus": ", ".join(Gpus().names()) or "none",
         "gradients": "none reduced",
     }
@@ -57,8 +58,3 @@ def summary() -> Summary:
     if mbps := stats["rail_bandwidth_mbps"]:
         found["network"] += f"; between nodes {stats['rail_latency_us']:.0f} us, {mbps:.0f} Mbit/s"
     return Summary(found)
-
-
-def _processor() -> str:
-    found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
-    return found[1] if found else platform.machine()

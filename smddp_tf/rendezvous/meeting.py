@@ -45,16 +45,13 @@ def meet(start: Start, environment: Mapping[str, str], seconds: float) -> World:
     Raises:
         LaunchError: not all have come, two claim the same rank, or they do not agree on the number of ranks.
     """
-    listener = listen("")
-    try:
+    with listen("") as listener:
         mine = {"rank": start.rank, "size": start.size, "port": listener.getsockname()[1], "host": socket.gethostname()}
         secret = environment.get(SECRET, "")
         answer = _host(start, mine, secret, seconds) if start.rank == 0 else _attend(start, mine, secret, seconds)
         if "error" in answer:
             raise LaunchError(answer["error"])
         return start.rank, answer["addresses"], connection_key(secret, answer["nonce"]), os.dup(listener.fileno())
-    finally:
-        listener.close()
 
 
 def _host(start: Start, mine: Mapping[str, Any], secret: str, seconds: float) -> dict[str, Any]:
@@ -78,7 +75,7 @@ def _host(start: Start, mine: Mapping[str, Any], secret: str, seconds: float) ->
                     peers[frame.peer] = hello["rank"]
                     if not is_loopback(here):
                         came[0]["address"] = here
-            for peer in [peer for peer in peers if not server.is_connected(peer)]:
+            for peer in [peer for peer in peers if peer not in server.connected]:
                 del came[peers.pop(peer)]  # it may come again
             notice.look(_missing(start, came))
             if time.monotonic() > until:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import socket
@@ -44,7 +43,7 @@ def join(environment: Mapping[str, str]) -> tuple[World, tuple[int, int, int, in
     """
     global _launcher, _members
     number = int(environment[NUMBER])
-    with contextlib.closing(listen("")) as listener:
+    with listen("") as listener:
         mine: dict[str, Any] = {"number": number, "port": listener.getsockname()[1], "has_state": _synced is not None}
         mine |= {"host": environment.get("SMDDP_HOST_ID") or socket.gethostname(), "failure": _failure}
         try:

@@ -63,10 +63,9 @@ def find_start(environment: Mapping[str, str]) -> Start | None:
                 f"The environment contradicts itself: {found[0].source} say rank {found[0].rank} of {found[0].size}, "
                 f"{other.source} say rank {other.rank} of {other.size}. Unset those that do not belong to this job."
             )
-    if not found:
-        return None
-    port = _number(environment, PORT) if PORT in environment else found[0].port
-    return Start(found[0].rank, found[0].size, found[0].host, port, found[0].source)
+    if found and PORT in environment:
+        return found[0]._replace(port=_number(environment, PORT))
+    return found[0] if found else None
 
 
 def _all(environment: Mapping[str, str]) -> Iterator[Start]:

@@ -29,7 +29,7 @@ def test_a_rank_with_a_wrong_key_is_refused() -> None:
         assert isinstance(error, OSError)
         assert "the other side closed the connection, as it does where the keys differ" in str(error)
         assert frames_until(server, 1) == []
-        assert server.connected == 0
+        assert not server.connected
 
 
 def answered_by(answer: Callable[[socket.socket], object]) -> None:

@@ -109,7 +109,7 @@ def test_an_oversized_message_without_a_proof_is_refused() -> None:
         link.sendall(b"n" * 16 + HEAD.pack(Kind.PROOF, True, 65_535) + b"x" * 65_535)
         assert frames_until(server, 1) == []
         assert not server._pending
-        assert server.connected == 0
+        assert not server.connected
 
 
 def test_a_connection_that_is_reset_harms_nobody() -> None:
@@ -119,4 +119,4 @@ def test_a_connection_that_is_reset_harms_nobody() -> None:
             link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             link.close()
         assert frames_until(server, 1) == []
-        assert server.connected == 0
+        assert not server.connected

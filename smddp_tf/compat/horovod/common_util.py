@@ -68,11 +68,10 @@ def is_iterable(x: Any) -> bool:
     Returns:
         bool.
     """
-    try:
+    with contextlib.suppress(TypeError):
         iter(x)
-    except TypeError:
-        return False
-    return True
+        return True
+    return False
 
 
 def is_version_greater_equal_than(ver: str, target: str) -> bool:
@@ -134,12 +133,11 @@ def env(**kwargs: str | None) -> Iterator[None]:
         None.
     """
     changes = {name: value for name, value in kwargs.items() if value is not None}
-    before = {name: os.environ.get(name) for name in changes}
+    before = {name: os.environ[name] for name in changes if name in os.environ}
     os.environ.update(changes)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name in changes:
             os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
+        os.environ.update(before)

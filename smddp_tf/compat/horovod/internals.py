@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.util import object_identity
 
 from smddp_tf import basics
 from smddp_tf.collectives import graph, ops
@@ -50,7 +52,7 @@ def vars_to_refs(vars: Any) -> Any:
     """
     if isinstance(vars, list):
         return tuple(vars_to_refs(variable) for variable in vars)
-    return vars.ref() if hasattr(vars, "ref") else _Ref(vars)
+    return object_identity.Reference(vars)  # as `tf.Variable.ref()` does; variables of Keras 3 have none
 
 
 def refs_to_vars(refs: Any) -> Any:
@@ -79,22 +81,6 @@ class LocalGradientAggregationHelper:
 
 
 LocalGradientAggregationHelperEager = LocalGradientAggregationHelper
-
-
-class _Ref:
-    """A Keras 3 variable, which has no `ref()`, by identity."""
-
-    def __init__(self, variable: object) -> None:
-        self._variable = variable
-
-    def deref(self) -> Any:
-        return self._variable
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Ref) and self._variable is other._variable
-
-    def __hash__(self) -> int:
-        return id(self._variable)
 
 
 def _executing_eagerly() -> bool:
@@ -150,13 +136,8 @@ def _make_allreduce_grads_fn(
 
     def allreduce_grads(grads: Sequence[Any], vars: Any = None, use_generic_names: bool = False) -> list[Any]:
         del use_generic_names
-        return reducer(grads, vars if vars is not None else [_Shape(grad) for grad in grads])
+        if vars is None:
+            vars = [SimpleNamespace(shape=tf.TensorShape(None) if grad is None else grad.shape) for grad in grads]
+        return reducer(grads, vars)
 
     return allreduce_grads
-
-
-class _Shape:
-    """Stands for the variable of a gradient whose caller named none."""
-
-    def __init__(self, grad: tf.Tensor | tf.IndexedSlices | None) -> None:
-        self.shape = tf.TensorShape(None) if grad is None else grad.shape

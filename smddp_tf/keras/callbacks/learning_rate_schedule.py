@@ -79,9 +79,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
 
     @staticmethod
     def _of_number(number: float, initial_lr: float | None, start_epoch: int) -> Callable[[float], float]:
-        if initial_lr is None:
-            return lambda epoch: number
-        return lambda epoch: number ** (epoch - start_epoch)
+        return lambda epoch: number if initial_lr is None else number ** (epoch - start_epoch)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         rate = self._read_rate()

@@ -148,13 +148,10 @@ def _seed() -> int:
         return int(tf.random.uniform([], maxval=2**31 - 1, dtype=tf.int64))
 
 
-def _unpacked(batch: tuple[Any, ...]) -> Any:
-    """The element of a dataset, from the arguments that `map` makes of it."""
-    return batch if len(batch) > 1 else batch[0]
-
-
-def _with_rows(*batch: Any) -> Any:
-    return tf.cast(rows_of(_unpacked(batch)), tf.float32), _unpacked(batch)
+def _with_rows(*parts: Any) -> Any:
+    """(rows, batch), of the arguments that `map` makes of a batch."""
+    batch = parts if len(parts) > 1 else parts[0]
+    return tf.cast(rows_of(batch), tf.float32), batch
 
 
 def _cut(fixed: int, digests: Digests, number: tf.Tensor, structure: object) -> Any:

@@ -15,7 +15,7 @@ import tensorflow as tf
 from smddp_tf.basics import is_initialized, rank, size
 from smddp_tf.collectives.rank_facts import objects_of_ranks
 from smddp_tf.data.epochs import EpochsOfFit
-from smddp_tf.data.tf_datasets import without_autotune
+from smddp_tf.data.tf_datasets import known_length, without_autotune
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.uneven_batches import ERROR
 from smddp_tf.keras.data_parallel.global_batches import Part
@@ -125,9 +125,8 @@ class EpochData:
         """Returns the facts of this rank's data."""
         part = self.part
         batches = self._iterator.data_adapter.num_batches if part is None or part.steps is None else part.steps
-        if batches is None:
-            never_ends = getattr(self.dataset, "cardinality", lambda: None)()
-            batches = math.inf if never_ends is not None and int(never_ends) == tf.data.INFINITE_CARDINALITY else None
+        if batches is None and isinstance(self.dataset, tf.data.Dataset) and known_length(self.dataset) == -1:
+            batches = math.inf
         # Older versions of Keras unroll the steps of a call, and the end of the data cancels those before it as well.
         breaks_off = steps_per_execution > 1 and not hasattr(type(self._iterator), "__next__")
         rows = None if part is None else part.rows

@@ -27,7 +27,7 @@ from smddp_tf.keras.data_parallel.global_batches import make_iterator
 from smddp_tf.keras.data_parallel.layer_states import refuse_stateful
 from smddp_tf.keras.fit.epoch_data import EpochData
 from smddp_tf.keras.fit.forgotten import is_meant_for_all_ranks, watching
-from smddp_tf.keras.fit.stopping import counts_samples, flat
+from smddp_tf.keras.fit.stopping import flat
 from smddp_tf.keras.roles import running
 from smddp_tf.keras.roles.current_distribution import current
 from smddp_tf.keras.roles.optimizers import local_of
@@ -178,7 +178,7 @@ def _of_own_data(plan: TrainerPlan) -> TrainerPlan:
     """Horovod's way: the ranks keep together where the model's optimizer reduces, or a callback weighs by samples."""
     if not plan.reduces:
         plan.after = watching(plan.model, plan.callbacks)
-    plan.is_guarded = plan.reduces or any(map(counts_samples, plan.callbacks))
+    plan.is_guarded = plan.reduces or any(getattr(each, "counts_samples", False) for each in plan.callbacks)
     if plan.is_guarded or is_meant_for_all_ranks(plan.model, plan.callbacks):
         one_progress_bar(plan.arguments)
     return plan

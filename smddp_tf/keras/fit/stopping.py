@@ -28,8 +28,7 @@ class Stopping:
             one, until `Guard.agree` has asked all.
     """
 
-    def __init__(self, model: keras.Model, callbacks: Iterable[Any]) -> None:
-        callbacks = list(callbacks)
+    def __init__(self, model: keras.Model, callbacks: Sequence[Any]) -> None:
         self._model = model
         self._preempting = [callback for callback in callbacks if hasattr(callback, "preempted")]
         self.asks = any(map(_may_stop, callbacks))
@@ -114,7 +113,7 @@ def facts_of(callbacks: Sequence[Any]) -> CallbackFacts:
     node = cross_rank() if is_initialized() else 0
     return CallbackFacts(
         [_name_of(each) for each in callbacks if getattr(each, "for_all_ranks", False)],
-        any(counts_samples(each) for each in callbacks),
+        any(getattr(each, "counts_samples", False) for each in callbacks),
         any(getattr(each, "broadcasts_weights", False) for each in callbacks),
         any(getattr(each, "restore_best_weights", False) for each in callbacks),
         any(isinstance(each, writers) for each in callbacks),
@@ -170,11 +169,6 @@ def _may_set_state(callback: keras.callbacks.Callback) -> bool:
     if hasattr(callback, "for_all_ranks") or type(callback) is keras.callbacks.Callback:
         return False
     return type(callback).__name__ not in _ONLY_READ or not type(callback).__module__.startswith("keras.")
-
-
-def counts_samples(callback: keras.callbacks.Callback) -> bool:
-    """Returns whether a callback weights by samples."""
-    return getattr(callback, "counts_samples", False)
 
 
 def name_learning_rate(callbacks: Iterable[Any], as_keras: bool) -> None:

@@ -78,12 +78,10 @@ def plan_for(mode: str, supplies: Sequence[Supply]) -> StepsPlan | None:
         return None
     limits = [supply.limit() for supply in supplies]
     exact = all(supply.is_exact() for supply in supplies)
-    if by_rows:
-        return StepsPlan(max(limits), True, exact, 1, True)
+    if by_rows or mode == JOIN:
+        return StepsPlan(max(limits), True, exact, 1, by_rows)
     if mode == ERROR and exact and len(set(limits)) > 1:
         raise ValueError(uneven_message(listed(supplies)))
-    if mode == JOIN:
-        return StepsPlan(max(limits), True, exact, 1)
     if mode == SHORTEST and exact:
         limit = min(limits)
         if first.breaks_off:

@@ -150,17 +150,15 @@ class Window:
 
     def __init__(self) -> None:
         with tf.init_scope():
-            self._active, self._passes = (_variable(0.0) for _ in range(2))
+            self._counts = tf.Variable(tf.zeros([2], tf.float64), trainable=False)  # active passes, and passes
 
     def add(self, flag: tf.Tensor) -> None:
-        self._active.assign_add(flag)
-        self._passes.assign_add(_float64(1))
+        self._counts.assign_add(tf.stack([flag, _float64(1)]))
 
     def close(self) -> tuple[Any, Any]:
         """Returns (active passes, passes), float64 scalars, and begins the next window."""
-        active, passes = tf.identity(self._active), tf.identity(self._passes)
-        self._active.assign(_float64(0))
-        self._passes.assign(_float64(0))
+        active, passes = tf.unstack(tf.identity(self._counts))
+        self._counts.assign(tf.zeros_like(self._counts))
         return active, passes
 
 

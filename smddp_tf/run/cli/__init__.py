@@ -23,15 +23,7 @@ from smddp_tf.run.hosts.hosts import Host
 from smddp_tf.run.launch import sagemaker
 from smddp_tf.run.launch.function import payload_of, results_of
 from smddp_tf.run.launch.growth import grows, growth_of, with_discovered_hosts
-from smddp_tf.run.launch.settings import (
-    UNBUFFERED,
-    Settings,
-    check_elastic,
-    commits_at,
-    hosts_and_ranks,
-    settings_of,
-    words,
-)
+from smddp_tf.run.launch.settings import Settings, check_elastic, commits_at, hosts_and_ranks, settings_of
 from smddp_tf.run.output.console import say
 from smddp_tf.run.rank.in_process import alias_variables, as_program, run_in_process
 
@@ -110,9 +102,7 @@ def dispatch(options: dict[str, Any], adapted: Callable[[dict[str, Any]], dict[s
             run_in_process(command, _families(options))
         sagemaker.refuse_without_toolkit(os.environ)
     environment = without_rank_variables(os.environ)
-    placed = hosts_and_ranks(
-        options["num_proc"], options["hosts"], options["hostfile"], options["slots_per_host"], environment
-    )
+    placed = hosts_and_ranks(options, environment)
     if options["doctor"]:
         if command:
             click.echo("--doctor does not run the command.", err=True)
@@ -202,16 +192,9 @@ def _fabric(fabric: str | None, tcp: bool | None) -> str:
 
 
 def _settings(options: Mapping[str, Any], hosts: Any, ranks: int) -> Settings:
-    return settings_of(
-        options,
-        hosts,
-        ranks,
-        variables={**UNBUFFERED, **alias_variables(_families(options)), **_variables(options)},
-        binding=words(options["binding_args"]),
-        fabric=_fabric(options["fabric"], options["tcp"]),
-        reports=not options["quiet"],
-        mpi=False if options.get("use_gloo") else options["use_mpi"],
-    )
+    variables = {**alias_variables(_families(options)), **_variables(options)}
+    fabric = _fabric(options["fabric"], options["tcp"])
+    return settings_of(options, hosts, ranks, variables=variables, fabric=fabric, reports=not options["quiet"])
 
 
 def _launch(
@@ -234,7 +217,7 @@ def _launch(
         from smddp_tf.run.launch.restarts import Policy, run_elastic
 
         growth = growth_of(options, least)
-        policy = Policy(least, commits_at(options["commit_dir"]), options["reset_limit"], growth)
+        policy = Policy(growth, commits_at(options["commit_dir"]), options["reset_limit"])
         code = run_elastic(settings, policy, lambda start: launch.launch(start, command, growth=growth), say).code
     else:
         code = launch.launch(settings, command).code

@@ -22,7 +22,15 @@ def of_script(script: str, default_slots: int) -> Discover:
     """
 
     def discover(seconds: float) -> list[Host]:
-        lines = _output(script, seconds).split()
+        try:
+            done = subprocess.run(script, shell=True, capture_output=True, text=True, timeout=seconds, check=False)
+        except subprocess.TimeoutExpired:
+            raise LaunchError(f"--host-discovery-script {script} did not end within {seconds:g} s.") from None
+        if done.returncode:
+            raise LaunchError(
+                f"--host-discovery-script {script} ended with exit code {done.returncode}: {done.stderr.strip()}"
+            )
+        lines = done.stdout.split()
         return parse_hosts(",".join(lines), default_slots) if lines else []
 
     return discover
@@ -65,8 +73,8 @@ def discovered_hosts(script: object, discover: Discover, wanted: int, seconds: f
         time.sleep(_PAUSE_SECONDS)
 
 
-class HostWatch:
-    """Asks every second, in a thread of its own, which ends with `stop`.
+class HostWatch(threading.Thread):
+    """Asks every second, in this thread, from `start` to `stop`.
 
     Attributes:
         hosts: the last answer; None before the first one.
@@ -74,33 +82,18 @@ class HostWatch:
     """
 
     def __init__(self, discover: Discover) -> None:
+        super().__init__(name="smddprun hosts", daemon=True)
         self.hosts: Sequence[Host] | None = None
         self.problem = ""
-        self._discover, self._stopped = discover, threading.Event()
-        self._thread = threading.Thread(target=self._run, name="smddprun hosts", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
+        self._discover, self._told_to_stop = discover, threading.Event()
 
     def stop(self) -> None:
         """Does not wait for an answer that is under way."""
-        self._stopped.set()
+        self._told_to_stop.set()
 
-    def _run(self) -> None:
-        while not self._stopped.wait(_PAUSE_SECONDS):
+    def run(self) -> None:
+        while not self._told_to_stop.wait(_PAUSE_SECONDS):
             try:
                 self.hosts, self.problem = self._discover(_LOOK_SECONDS), ""
             except LaunchError as error:
                 self.problem = str(error)
-
-
-def _output(script: str, seconds: float) -> str:
-    try:
-        done = subprocess.run(script, shell=True, capture_output=True, text=True, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired:
-        raise LaunchError(f"--host-discovery-script {script} did not end within {seconds:g} s.") from None
-    if done.returncode:
-        raise LaunchError(
-            f"--host-discovery-script {script} ended with exit code {done.returncode}: {done.stderr.strip()}"
-        )
-    return done.stdout

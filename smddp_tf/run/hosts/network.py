@@ -108,10 +108,8 @@ def _is_known(name: str) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     found = dict(line.split(" ", 1) for line in shown.stdout.splitlines() if " " in line)
-    if found.keys() & {"proxyjump", "proxycommand"}:
-        return True
     other = found.get("hostname", name)
-    return other != name and bool(resolve([other]))
+    return bool(found.keys() & {"proxyjump", "proxycommand"}) or (other != name and bool(resolve([other])))
 
 
 def resolve(names: Sequence[str]) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import secrets
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from smddp_tf.lifecycle.rank_variables import RENDEZVOUS
@@ -21,8 +21,7 @@ _NOTICES_LOSS = ("-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=3")
 
 def direct_command(settings: Settings, environment: Mapping[str, str]) -> MpirunCommand:
     """The line that starts a job's ranks by ssh, and here directly. It has names of variables, and no values."""
-    by_host = itertools.groupby(settings.hosts_of_ranks)
-    words = _words(settings, environment, [(name, len(list(group))) for name, group in by_host])
+    words = _words(settings, environment, list(Counter(settings.hosts_of_ranks).items()))
     return MpirunCommand(tuple(words), dict(settings.variables), forwards_all=True, is_direct=True)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,14 +37,10 @@ def check_fabric(fabric: str, mpi: Mpi) -> None:
 
 def _ask(program: str, *words: str, beside: str) -> str:
     """Returns what a program of the MPI prints; "" where there is no such program, as with other vendors' MPI."""
-    path = shutil.which(program, path=str(Path(beside).parent))
-    if path is None:
-        return ""
-    try:
-        shown = subprocess.run([path, *words], capture_output=True, text=True, check=False, timeout=_ASK_SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return shown.stdout.strip()
+    line = [str(Path(beside).absolute().with_name(program)), *words]
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        return subprocess.run(line, capture_output=True, text=True, check=False, timeout=_ASK_SECONDS).stdout.strip()
+    return ""
 
 
 def open_mpi_parameters(fabric: str, major: int, environment: Mapping[str, str]) -> list[tuple[str, str]]:

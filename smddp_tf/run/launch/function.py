@@ -111,11 +111,10 @@ def run(
     if not changes:
         settings.check_elastic(ranks, least, most, options["host_discovery_script"], can_restart=False)
     elif discovers:
-        options = growth.with_discovered_hosts(options)
-        hosts, hostfile = options["hosts"], None
-    placed = settings.hosts_and_ranks(ranks, hosts, hostfile, slots, os.environ if hosts or hostfile else {})
+        options = {**growth.with_discovered_hosts(options), "num_proc": ranks, "hostfile": None}
+    placed = settings.hosts_and_ranks(options, os.environ if options["hosts"] or options["hostfile"] else {})
     assert placed is not None
-    job = settings.settings_of(options, *placed, variables=settings.UNBUFFERED, mpi=False if use_gloo else use_mpi)
+    job = settings.settings_of(options, *placed)
     growing = growth.growth_of(options, ranks if least is None else least) if changes else None
     return results_of(job, payload_of(func, args, kwargs or {}), executable or sys.executable, growing)
 

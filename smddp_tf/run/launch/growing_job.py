@@ -7,26 +7,24 @@ remain. One that ends with another exit code ends the job, if it has been in a r
 
 from __future__ import annotations
 
-import itertools
 import json
 import secrets
 import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from subprocess import Popen
 
 from smddp_tf.link.channel import Kind
 from smddp_tf.link.ends import End
-from smddp_tf.link.server import ControlServer, Frame
+from smddp_tf.link.server import Frame
 from smddp_tf.run.hosts.discovery import HostWatch
 from smddp_tf.run.hosts.hosts import NotStarted, shortened
-from smddp_tf.run.launch.job import Job, Outcome
+from smddp_tf.run.launch.job import Job, Outcome, Surroundings
 from smddp_tf.run.launch.rounds import Rounds, joined_of
 from smddp_tf.run.launch.settings import Growth
 from smddp_tf.run.output.console import say
-from smddp_tf.run.output.output import Output
 
 _LOST_SECONDS = 1.0  # for the last messages of a rank whose connection, or whose starter, has ended
 _SILENT_SECONDS = 5.0  # likewise, where the connection seems to be open; and for a rank that others call silent
@@ -41,30 +39,17 @@ class GrowingJob(Job):
     Args:
         words_for: the line that starts ranks on a host, given its name, how many, and the number of the first.
         growth: how many ranks there may be, and where hosts come from.
-        environment: of these lines.
-        hosts: the host of each process that the job begins with.
-        server: the server to which the processes connect.
-        output: prints the ranks' lines.
-        start_timeout: seconds within which processes must have started, and a round must have been joined.
-        payload: the reply to a process that requests its task.
+        around: what it runs in.
     """
 
     def __init__(
-        self,
-        words_for: Callable[[str, int, int], Sequence[str]],
-        growth: Growth,
-        environment: Mapping[str, str],
-        hosts: Sequence[str],
-        server: ControlServer,
-        output: Output,
-        start_timeout: float,
-        payload: bytes = b"",
+        self, words_for: Callable[[str, int, int], Sequence[str]], growth: Growth, around: Surroundings
     ) -> None:
-        super().__init__([sys.executable], environment, hosts, server, output, start_timeout, payload)
+        super().__init__([sys.executable], around)
         self._words_for, self._growth = words_for, growth
-        self._rounds = Rounds(range(len(hosts)))
+        self._rounds = Rounds(range(len(around.hosts)))
         self._groups: list[tuple[Popen[bytes], range, float]] = []  # a starter, its numbers, and since when
-        self._used = Counter(hosts)  # slots that have been given out
+        self._used = Counter(around.hosts)  # slots that have been given out
         self._free_at: dict[str, float] = {}  # when slots of lost ranks are given out again
         self._watch = HostWatch(growth.discover) if growth.discover else None
         self._said_problem = ""
@@ -74,15 +59,15 @@ class GrowingJob(Job):
 
     def _start_ranks(self) -> None:
         first = 0
-        for host, group in itertools.groupby(self._ranks.hosts):
-            first += self._start_on(host, len(list(group)), first)
+        for host, count in self._used.items():
+            self._start_on(host, count, first)
+            first += count
         if self._watch:
             self._watch.start()
 
-    def _start_on(self, host: str, count: int, first: int) -> int:
+    def _start_on(self, host: str, count: int, first: int) -> None:
         process = self._starters.start(self._words_for(host, count, first))
         self._groups.append((process, range(first, first + count), time.monotonic()))
-        return count
 
     def _end(self) -> None:
         if self._watch:
@@ -103,7 +88,7 @@ class GrowingJob(Job):
         number = told["number"]
         if number not in self._live():  # its host was lost, and is there again
             self._refuse_one(frame.peer, "The others go on without this process, from which they had not heard.")
-        elif self._server.is_connected(frame.peer):
+        elif frame.peer in self._server.connected:
             self._rounds.joined[number] = joined_of(told, frame.peer, self._server.addresses_of(frame.peer))
             if number not in self._rounds.members:
                 say(f"process {number} on {told['host']} has started, and joins the others at their next commit.")
@@ -152,7 +137,7 @@ class GrowingJob(Job):
             n: code for process, numbers, _ in self._groups for n in numbers if (code := process.poll()) is not None
         }
         supervised = set(self._ranks.of_peer.values())
-        connected = {n for peer, n in self._ranks.of_peer.items() if self._server.is_connected(peer)}
+        connected = {n for peer, n in self._ranks.of_peer.items() if peer in self._server.connected}
         mute = self._unanswering(connected & set(self._live()))
         for process, numbers, since in self._groups:
             if now > since + self._start_timeout and self._rounds.begun and not supervised & set(numbers):

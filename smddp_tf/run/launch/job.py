@@ -61,34 +61,42 @@ class Outcome:
     report: str = ""
 
 
+@dataclass(frozen=True)
+class Surroundings:
+    """What a job runs in.
+
+    Attributes:
+        environment: of mpirun, or of the lines that start ranks.
+        hosts: the host of each rank, or of each process that the job begins with.
+        server: the server to which the ranks connect.
+        output: prints the ranks' lines.
+        start_timeout: seconds within which all ranks must have connected, and a round must have been joined.
+        payload: the reply to a process that requests its task.
+    """
+
+    environment: Mapping[str, str]
+    hosts: Sequence[str]
+    server: ControlServer
+    output: Output
+    start_timeout: float
+    payload: bytes = b""
+
+
 class Job:
     """One job, to be run once.
 
     Args:
         words: mpirun's command line, including the ranks' command.
-        environment: mpirun's.
-        hosts: the host of each rank.
-        server: the server to which the ranks connect.
-        output: prints the ranks' lines.
-        start_timeout: seconds within which all ranks must have connected.
-        payload: the reply to a process that requests its task.
+        around: what it runs in.
     """
 
-    def __init__(
-        self,
-        words: Sequence[str],
-        environment: Mapping[str, str],
-        hosts: Sequence[str],
-        server: ControlServer,
-        output: Output,
-        start_timeout: float,
-        payload: bytes = b"",
-    ) -> None:
-        self._words, self._server, self._output = list(words), server, output
-        self._starters = Starters({**environment, ADDRESS: server.addresses, KEY: server.key}, server)
-        self._start_timeout, self._payload = start_timeout, payload
+    def __init__(self, words: Sequence[str], around: Surroundings) -> None:
+        self._words, self._server, self._output = list(words), around.server, around.output
+        self._start_timeout, self._payload = around.start_timeout, around.payload
+        variables = {**around.environment, ADDRESS: self._server.addresses, KEY: self._server.key}
+        self._starters = Starters(variables, self._server)
         self._task_of: dict[int, int] = {}  # by peer, of processes that run a function
-        self._ranks, self._outcome, self._signals = RankStates(hosts), Outcome(), LauncherSignals()
+        self._ranks, self._outcome, self._signals = RankStates(around.hosts), Outcome(), LauncherSignals()
         read, write = os.pipe()
         self._input = os.fdopen(read, "rb", 0), os.fdopen(write, "wb", 0)
         self._sent_sigterm = self._sent_end = False  # to the ranks: the signal; the message that all have ended
@@ -106,15 +114,12 @@ class Job:
         """
         with self._signals.taken():
             try:
-                self._start()
+                self._start_ranks()
+                self._server.listen_to(self._input[0].fileno(), _INPUT)
                 self._listen()
             finally:
                 self._end()
         return self._outcome_for(self._starters.poll() or 0)
-
-    def _start(self) -> None:
-        self._start_ranks()
-        self._server.listen_to(self._input[0].fileno(), _INPUT)
 
     def _start_ranks(self) -> None:
         self._starters.start(self._words)

@@ -20,7 +20,7 @@ from smddp_tf.run.launch.before_start import started
 from smddp_tf.run.launch.direct_command import direct_command, line_on_host, meeting_variables
 from smddp_tf.run.launch.fabric import check_fabric
 from smddp_tf.run.launch.growing_job import GrowingJob
-from smddp_tf.run.launch.job import Job, Outcome
+from smddp_tf.run.launch.job import Job, Outcome, Surroundings
 from smddp_tf.run.launch.mpi import Mpi, NoMpirun, find_mpi, with_home
 from smddp_tf.run.launch.mpirun_command import MpirunCommand, build_command, names_agent
 from smddp_tf.run.launch.settings import Growth, Settings
@@ -28,9 +28,6 @@ from smddp_tf.run.output.console import say
 from smddp_tf.run.output.lines import starts_traceback
 from smddp_tf.run.output.output import Output
 from smddp_tf.run.rank.processes import isolated
-
-# Forwards the channel's variables to remote ranks by name: all users of the host can read a command line.
-_KEYS = ("-x", ADDRESS, "-x", KEY)
 
 
 def launcher_of(settings: Settings) -> Mpi | None:
@@ -40,7 +37,7 @@ def launcher_of(settings: Settings) -> Mpi | None:
         LaunchError: there is none that fits, or what is asked for needs one.
     """
     given = {
-        "--mpirun": settings.mpirun, "--mpi-args": settings.mpi_args, "--binding-args": settings.binding,
+        "--mpirun": settings.mpirun, "--mpi-args": settings.mpi_args, "--binding-args": settings.binding_args,
         f"--fabric {settings.fabric}": settings.fabric not in ("auto", "tcp"),
     }  # fmt: skip
     for_mpi = [name for name, value in given.items() if value]
@@ -87,7 +84,7 @@ def launch(settings: Settings, command: Sequence[str], payload: bytes = b"", gro
     if settings.verbose:
         say(line.shown(command))
     begun = time.monotonic()
-    supervisor = isolated("smddp_tf.run.rank.supervisor", sys.executable, bare=True)
+    of_rank = [*isolated("smddp_tf.run.rank.supervisor", sys.executable, bare=True), *command]
     growth = growth if line.is_direct else None
     local_only = not settings.remote_hosts and not (growth and growth.discover)
     addresses = ["127.0.0.1"] if local_only else _addresses(choice)
@@ -97,17 +94,17 @@ def launch(settings: Settings, command: Sequence[str], payload: bytes = b"", gro
     with contextlib.closing(ControlServer(addresses, settings.ranks)) as server, Output(
         settings.ranks, settings.output_filename, settings.prefix_timestamp, greets
     ) as output:  # fmt: skip
-        exported = [] if local_only or line.forwards_all else [*_KEYS, *(word for name in new for word in ("-x", name))]
-        words = [*line.words, *exported, *supervisor, *command]
+        # To other hosts by name: all users of this host can read a command line.
+        names = () if local_only or line.forwards_all else (ADDRESS, KEY, *new)
+        words = [*line.words, *(word for name in names for word in ("-x", name)), *of_rank]
         meeting = _rendezvous(settings.hosts_of_ranks[0], addresses[0])  # at a port of its own
         own = meeting_variables(*meeting.values()) if line.is_direct else {}
-        given = environment
-        environment = with_home({**rendezvous, **environment, **line.environment, **own})
-        common = (environment, settings.hosts_of_ranks, server, output, settings.start_timeout, payload)
+        variables = with_home({**rendezvous, **environment, **line.environment, **own})
+        around = Surroundings(variables, settings.hosts_of_ranks, server, output, settings.start_timeout, payload)
         outcome = (
-            GrowingJob(lambda *place: [*line_on_host(settings, given, *place), *supervisor, *command], growth, *common)
+            GrowingJob(lambda *place: [*line_on_host(settings, environment, *place), *of_rank], growth, around)
             if growth
-            else Job(words, *common)
+            else Job(words, around)
         ).run()
         if outcome.failed_rank is not None:
             outcome.report = _report(outcome, output)

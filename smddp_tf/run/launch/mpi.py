@@ -100,13 +100,10 @@ def mpirun_candidates(library: str, prefix: str, scripts: str, environment: Mapp
         environment: for PATH.
     """
     names: Sequence[str] = _NAMES.get(kind_of_library(library), ("mpirun", "mpiexec"))
-    folders = []
-    if library:
-        at = Path(prefix, library).parent
-        folders += [str(above / "bin") for above in (at.parent, at.parent.parent)]  # .../lib and .../lib/x86_64-...
-    folders.append(scripts)
-    found = [shutil.which(name, path=folder) for folder in folders for name in names]
-    found += [shutil.which(name, path=environment.get("PATH", os.defpath)) for name in names]
+    at = Path(prefix, library).parent
+    beside = [str(above / "bin") for above in (at.parent, at.parent.parent) if library]  # .../lib, .../lib/x86_64-...
+    paths = [*beside, scripts, environment.get("PATH", os.defpath)]
+    found = [shutil.which(name, path=path) for path in paths for name in names]
     return list(dict.fromkeys(path for path in found if path))
 
 

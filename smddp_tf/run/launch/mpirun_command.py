@@ -75,8 +75,8 @@ def build_command(
     given, variables = settings.mpi_args, settings.variables
     line = [mpi.mpirun, "-np", str(settings.ranks), "-H", ",".join(map(str, settings.hosts))]
     line += ["--allow-run-as-root"] if root else []
-    if settings.binding:
-        line += settings.binding
+    if settings.binding_args:
+        line += settings.binding_args
     else:
         line += [] if _sets(given, "bind-to") else ["--bind-to", "none"]
         line += [] if _sets(given, "map-by") else ["--map-by", "slot"]
@@ -118,25 +118,20 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 def _open_mpi_parameters(
     settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str], crowded: bool
 ) -> list[tuple[str, str]]:
-    parameters = open_mpi_parameters(settings.fabric, mpi.major, {**environment, **settings.variables})
-    if choice.include:
-        parameters.append(("btl_tcp_if_include", ",".join(choice.include)))
-    elif choice.exclude:
-        parameters.append(("btl_tcp_if_exclude", ",".join(choice.exclude)))
-    if settings.remote_hosts:
-        if choice.include:
-            parameters.append(("oob_tcp_if_include", ",".join(choice.include)))
-        if settings.ssh:
-            parameters.append(("plm_rsh_args", shlex.join(settings.ssh)))
-        parameters += _keepalive({**environment, **settings.variables})
-    if crowded:
-        parameters.append(("mpi_yield_when_idle", "1"))
-    if settings.verbose > 1:
-        parameters.append(("plm_base_verbose", "5"))
-    return parameters
+    of_ranks, include = {**environment, **settings.variables}, ",".join(choice.include)
+    between_hosts = {"oob_tcp_if_include": include, "plm_rsh_args": shlex.join(settings.ssh), **_keepalive(of_ranks)}
+    chosen = {
+        "btl_tcp_if_include": include,
+        "btl_tcp_if_exclude": ",".join(choice.exclude),
+        **(between_hosts if settings.remote_hosts else {}),
+        "mpi_yield_when_idle": "1" if crowded else "",
+        "plm_base_verbose": "5" if settings.verbose > 1 else "",
+    }
+    given = [(name, value) for name, value in chosen.items() if value]
+    return [*open_mpi_parameters(settings.fabric, mpi.major, of_ranks), *given]
 
 
-def _keepalive(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+def _keepalive(environment: Mapping[str, str]) -> dict[str, str]:
     """Makes mpirun's daemons end when they have lost mpirun, after our ranks have had time to name it.
 
     By default they wait for 8 minutes.
@@ -144,18 +139,18 @@ def _keepalive(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     try:
         heartbeat = float(environment.get("SMDDP_HEARTBEAT_TIMEOUT", "15"))
     except ValueError:
-        return []  # the ranks say what is wrong with it
+        return {}  # the ranks say what is wrong with it
     if heartbeat <= 0:
-        return []
+        return {}
     interval = math.ceil(heartbeat / 3)  # four of them take a third longer than the ranks do
     settings = {"time": 2 * interval, "intvl": interval, "probes": _PROBES}
-    return [(f"oob_tcp_keepalive_{name}", str(number)) for name, number in settings.items()]
+    return {f"oob_tcp_keepalive_{name}": str(number) for name, number in settings.items()}
 
 
 def _hydra_command(settings: Settings, mpi: Mpi, choice: Choice, environment: Mapping[str, str]) -> MpirunCommand:
     line = [mpi.mpirun, "-n", str(settings.ranks), *_hydra_hosts(settings)]
-    if settings.binding or not _sets(settings.mpi_args, "bind-to"):
-        line += settings.binding or ["-bind-to", "none"]
+    if settings.binding_args or not _sets(settings.mpi_args, "bind-to"):
+        line += settings.binding_args or ["-bind-to", "none"]
     if settings.remote_hosts and choice.name and not _sets(settings.mpi_args, "iface"):
         line += ["-iface", choice.name]
     line += ["-verbose"] if settings.verbose > 1 else []

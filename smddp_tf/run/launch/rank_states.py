@@ -71,9 +71,8 @@ class RankStates:
     def late_for_init(self) -> str:
         """Once, when ranks have waited for a while in their first `hvd.init`: for whom. Else ""."""
         late = [rank for rank in range(len(self.hosts)) if rank not in self._entered and rank not in self.ends]
-        if self._said_who_is_late or not late or not self.in_init:
-            return ""
-        if time.monotonic() < min(self.in_init.values()) + _WAIT_SECONDS:
+        waited = time.monotonic() - min(self.in_init.values(), default=float("inf"))
+        if self._said_who_is_late or not late or waited < _WAIT_SECONDS:
             return ""
         self._said_who_is_late = True
         return f"{len(self.in_init)} of {len(self.hosts)} ranks wait in hvd.init() for rank {shortened(late)}."

@@ -29,16 +29,14 @@ class Policy:
     """When a job starts again.
 
     Attributes:
-        least: with fewer slots left it does not.
+        growth: how many ranks there may be, and where hosts come from. With fewer slots than its least it does not.
         folder: of the commits. "" makes one in the current folder, and removes it when the job has succeeded.
         limit: how often it starts again; None: as long as there are new commits.
-        growth: where hosts come from, and how many ranks there may be; None: those of the first start.
     """
 
-    least: int
+    growth: Growth
     folder: str = ""
     limit: int | None = None
-    growth: Growth | None = None
 
 
 def run_elastic(
@@ -59,7 +57,7 @@ def run_elastic(
     variables = {**settings.variables, COMMIT_DIR: folder, JOB: uuid.uuid4().hex}
     settings = replace(settings, variables=variables)
     growth = policy.growth
-    most = growth.most or sys.maxsize if growth and growth.discover else settings.ranks
+    most = growth.most or sys.maxsize if growth.discover else settings.ranks
     starts, fruitless, newest = 0, 0, _newest(folder)
     output = settings.output_filename
     while True:
@@ -84,8 +82,8 @@ def run_elastic(
         time.sleep(_PAUSE_SECONDS)
 
 
-def _hosts_now(hosts: Sequence[Host], growth: Growth | None, lost: frozenset[str]) -> tuple[Host, ...]:
-    if growth and growth.discover:
+def _hosts_now(hosts: Sequence[Host], growth: Growth, lost: frozenset[str]) -> tuple[Host, ...]:
+    if growth.discover:
         with contextlib.suppress(LaunchError):
             hosts = growth.discover(growth.seconds) or hosts
     return tuple(host for host in hosts if host.name not in lost)
@@ -108,8 +106,8 @@ def _why_not_again(policy: Policy, outcome: Outcome, starts: int, fruitless: int
         return f"it has started again {policy.limit} times (--reset-limit)"
     if fruitless >= _FRUITLESS_STARTS:
         return f"{fruitless} starts in a row have not brought it to a new commit"
-    if ranks < policy.least:
-        return f"the hosts that are left have {ranks} slots, --min-np asks for {policy.least}"
+    if ranks < policy.growth.least:
+        return f"the hosts that are left have {ranks} slots, --min-np asks for {policy.growth.least}"
     return ""
 
 
@@ -118,7 +116,6 @@ def _advice(folder: str, newest: int) -> str:
 
 
 def _newest(folder: str) -> int:
-    try:
+    with contextlib.suppress(OSError):
         return commits_in(folder).newest()
-    except OSError:
-        return 0
+    return 0

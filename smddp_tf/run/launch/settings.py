@@ -18,7 +18,7 @@ from smddp_tf.run.hosts.hosts import Host, hosts_of_ranks, is_this_host, parse_h
 
 DEFAULT_START_TIMEOUT = 300.0  # the engine's default as well
 # Ranks print into a pipe, for which Python would buffer full pages.
-UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
+_UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Settings:
         variables: environment of the ranks beyond what they inherit; these win.
         network_interfaces: names or networks (10.0.0.0/24); empty: chosen.
         mpi_args: more words for mpirun. They override our defaults.
-        binding: mpirun's words on binding; empty: none.
+        binding_args: mpirun's words on binding; empty: none.
         fabric: what carries messages between hosts, one of fabric.FABRICS.
         ssh: options of ssh, for hosts that it reaches in a special way.
         start_timeout: seconds within which all ranks must have been started.
@@ -67,7 +67,7 @@ class Settings:
     variables: Mapping[str, str] = field(default_factory=dict)
     network_interfaces: tuple[str, ...] = ()
     mpi_args: tuple[str, ...] = ()
-    binding: tuple[str, ...] = ()
+    binding_args: tuple[str, ...] = ()
     fabric: str = "auto"
     ssh: tuple[str, ...] = ()
     start_timeout: float = DEFAULT_START_TIMEOUT
@@ -87,14 +87,12 @@ class Settings:
         return [host.name for host in self.hosts if not is_this_host(host.name)]
 
 
-def hosts_and_ranks(
-    ranks: int | None,
-    hosts: str | Sequence[str] | None,
-    host_file: str | None,
-    slots: int | None,
-    environment: Mapping[str, str],
-) -> tuple[tuple[Host, ...], int] | None:
+def hosts_and_ranks(options: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[tuple[Host, ...], int] | None:
     """Completes what was given: hosts from Slurm's allocation or this machine, as many ranks as slots.
+
+    Args:
+        options: with the names of smddprun's: `num_proc`, `hosts`, `hostfile` and `slots_per_host`.
+        environment: for Slurm's allocation.
 
     Returns:
         The hosts that take part and the number of ranks; None when nothing says how many ranks there should be.
@@ -102,14 +100,16 @@ def hosts_and_ranks(
     Raises:
         LaunchError: they contradict each other.
     """
+    ranks, hosts, host_file = options["num_proc"], options["hosts"], options["hostfile"]
+    slots = options["slots_per_host"] or 1
     if hosts and host_file:
         raise LaunchError("Give the hosts once: --hosts or --hostfile, not both.")
     if ranks is not None and ranks < 1:
         raise LaunchError(f"The number of ranks must be 1 or more. Received: -np {ranks}.")
     if hosts:
-        found = parse_hosts(hosts if isinstance(hosts, str) else ",".join(hosts), slots or 1)
+        found = parse_hosts(hosts if isinstance(hosts, str) else ",".join(hosts), slots)
     elif host_file:
-        found = parse_host_file(host_file, slots or 1)
+        found = parse_host_file(host_file, slots)
     elif slurm.inside_allocation(environment):
         found = slurm.allocated_hosts(environment)
     elif ranks is None:
@@ -127,12 +127,14 @@ def settings_of(options: Mapping[str, Any], hosts: tuple[Host, ...], ranks: int,
     Args:
         options: by name; those of other things do not count.
         hosts, ranks: as `hosts_and_ranks` returns them.
-        more: other fields.
+        more: other fields. The ranks get `variables` besides those of every job.
 
     Raises:
         LaunchError: the start timeout is none.
     """
     given = {name: convert(options[name]) for name, convert in _CONVERTED.items() if options.get(name) is not None}
+    more["variables"] = {**_UNBUFFERED, **more.get("variables", {})}
+    given["mpi"] = False if options.get("use_gloo") else options["use_mpi"]
     given["start_timeout"] = start_timeout_of(options["start_timeout"], os.environ)
     port, key = options["ssh_port"], options["ssh_identity_file"]
     ssh = (*(("-p", str(port)) if port else ()), *(("-i", absolute(key)) if key else ()))
@@ -164,18 +166,15 @@ def check_elastic(
 
 def words(text: str | Sequence[str] | None) -> tuple[str, ...]:
     """The words of a shell's line, or of a list of such lines."""
-    if not text:
-        return ()
-    return tuple(shlex.split(text if isinstance(text, str) else " ".join(text)))
+    return tuple(shlex.split(text if isinstance(text, str) else " ".join(text or ())))
 
 
 def start_timeout_of(given: float | None, environment: Mapping[str, str]) -> float:
     """Returns the start timeout in seconds: `given`, SMDDP_START_TIMEOUT, HOROVOD_START_TIMEOUT, or the default."""
-    text = given if given is not None else next(
-        (environment[name] for name in ("SMDDP_START_TIMEOUT", "HOROVOD_START_TIMEOUT") if environment.get(name)), None
-    )  # fmt: skip
+    named = environment.get("SMDDP_START_TIMEOUT") or environment.get("HOROVOD_START_TIMEOUT")
+    text = given if given is not None else named or DEFAULT_START_TIMEOUT
     try:
-        seconds = DEFAULT_START_TIMEOUT if text is None else float(text)
+        seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not seconds > 0:
@@ -193,8 +192,8 @@ def _names(given: str | Sequence[str]) -> tuple[str, ...]:
 
 
 _CONVERTED: dict[str, Callable[[Any], Any]] = {
-    "network_interfaces": _names, "mpi_args": words, "output_filename": absolute, "prefix_timestamp": bool,
-    "verbose": int, "mpirun": str,
+    "network_interfaces": _names, "mpi_args": words, "binding_args": words, "output_filename": absolute,
+    "prefix_timestamp": bool, "verbose": int, "mpirun": str,
 }  # fmt: skip
 
 

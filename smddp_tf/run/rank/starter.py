@@ -124,6 +124,5 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], lifeline: int | None = N
         failed = next((code for code in codes if code), 0)
         if None not in codes or (failed and not until_all):
             return failed if failed >= 0 else 128 - failed
-        if not select.select([] if lifeline is None else [lifeline], [], [], _LOOK_SECONDS)[0]:
-            continue
-        return 1
+        if select.select([] if lifeline is None else [lifeline], [], [], _LOOK_SECONDS)[0]:
+            return 1

@@ -45,4 +45,4 @@ def test_the_hosts_now(tmp_path: Path) -> None:
         assert watch.hosts == [Host("h1", 2)]
     finally:
         watch.stop()
-    until(lambda: not watch._thread.is_alive())
+    until(lambda: not watch.is_alive())

@@ -12,7 +12,7 @@ import pytest
 
 from smddp_tf.link.server import ControlServer
 from smddp_tf.run.launch import job as job_module
-from smddp_tf.run.launch.job import Job, Outcome
+from smddp_tf.run.launch.job import Job, Outcome, Surroundings
 from smddp_tf.run.output.output import Output
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -43,7 +43,8 @@ def run_job(program: str) -> Outcome:
     """A job of one rank, which is its own mpirun."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with contextlib.closing(ControlServer(["127.0.0.1"])) as server, Slow(1) as output:
-        return Job([sys.executable, "-c", program], environment, ["localhost"], server, output, 60).run()
+        around = Surroundings(environment, ["localhost"], server, output, 60)
+        return Job([sys.executable, "-c", program], around).run()
 
 
 def test_a_job_has_ended_when_all_was_heard(monkeypatch: pytest.MonkeyPatch, capsys) -> None:

@@ -10,7 +10,7 @@ from smddp_tf.run.hosts.hosts import Host, NotStarted
 from smddp_tf.run.launch import restarts
 from smddp_tf.run.launch.job import Outcome
 from smddp_tf.run.launch.restarts import Policy, run_elastic
-from smddp_tf.run.launch.settings import Settings
+from smddp_tf.run.launch.settings import Growth, Settings
 
 
 class Starts:
@@ -48,37 +48,37 @@ KILLED = Outcome(code=137, failed_rank=1)
 
 def test_it_starts_again_until_it_has_succeeded(tmp_path: Path) -> None:
     starts = Starts(tmp_path, (1, KILLED), (0, KILLED), (0, KILLED), (2, KILLED), (0, Outcome()))
-    assert starts.run(Policy(4, str(tmp_path / "kept"))).code == 0
+    assert starts.run(Policy(Growth(4), str(tmp_path / "kept"))).code == 0
     assert [settings.ranks for settings in starts.seen] == [4] * 5
     assert starts.said[3] == f"starts again with 4 ranks, from commit 3 in {tmp_path}/kept"
     assert (tmp_path / "kept").exists()
 
 
 def test_a_folder_of_its_own_goes_when_the_job_has_succeeded(tmp_path: Path) -> None:
-    assert Starts(tmp_path, (2, KILLED), (1, Outcome())).run(Policy(4)).code == 0
+    assert Starts(tmp_path, (2, KILLED), (1, Outcome())).run(Policy(Growth(4))).code == 0
     assert list(tmp_path.iterdir()) == []
     failed = Starts(tmp_path, (2, Outcome(code=3)))
-    assert failed.run(Policy(4, limit=0)).code == 3
+    assert failed.run(Policy(Growth(4), limit=0)).code == 3
     [kept] = tmp_path.iterdir()
     assert f"--commit-dir {kept}" in failed.said[-1]
 
 
 def test_it_is_given_up_when_no_start_brings_a_commit(tmp_path: Path) -> None:
     starts = Starts(tmp_path, (1, KILLED), *[(0, Outcome(code=7))] * 9)
-    assert starts.run(Policy(4)).code == 7
+    assert starts.run(Policy(Growth(4))).code == 7
     assert len(starts.seen) == 4
     assert "3 starts in a row have not brought it to a new commit" in starts.said[-1]
 
 
 def test_limit_of_starts(tmp_path: Path) -> None:
     starts = Starts(tmp_path, *[(1, KILLED)] * 9)
-    assert starts.run(Policy(4, limit=2)).code == 137
+    assert starts.run(Policy(Growth(4), limit=2)).code == 137
     assert len(starts.seen) == 3
 
 
 def test_a_signal_to_the_launcher_ends_it(tmp_path: Path) -> None:
     starts = Starts(tmp_path, (1, Outcome(code=143, interrupted=True)))
-    assert starts.run(Policy(1)).code == 143
+    assert starts.run(Policy(Growth(1))).code == 143
     assert len(starts.seen) == 1
 
 
@@ -88,14 +88,14 @@ def test_lost_hosts_are_left_out(tmp_path: Path, how: str) -> None:
     if how == "while it started again":
         silent = [(1, KILLED), (0, NotStarted("2 of 4 ranks had not started", ("b",)))]
     starts = Starts(tmp_path, *silent, (0, Outcome()))
-    assert starts.run(Policy(2, str(tmp_path / "kept"))).code == 0
+    assert starts.run(Policy(Growth(2), str(tmp_path / "kept"))).code == 0
     assert (starts.seen[-1].ranks, starts.seen[-1].hosts) == (2, (Host("a", 2),))
     assert "with 2 ranks, without b" in starts.said[-1]
     few = Starts(tmp_path, *silent, (0, Outcome()))
-    assert few.run(Policy(3, str(tmp_path / "kept"))).code == 1
+    assert few.run(Policy(Growth(3), str(tmp_path / "kept"))).code == 1
     assert "the hosts that are left have 2 slots, --min-np asks for 3" in few.said[-1]
 
 
 def test_a_job_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotStarted):
-        Starts(tmp_path, (0, NotStarted("2 of 4 ranks had not started", ("b",)))).run(Policy(2))
+        Starts(tmp_path, (0, NotStarted("2 of 4 ranks had not started", ("b",)))).run(Policy(Growth(2)))

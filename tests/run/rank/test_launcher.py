@@ -26,4 +26,4 @@ def test_the_reason_the_host_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv(KEY, server.key)
         [client] = in_thread(server, connect_to_launcher)
         with contextlib.closing(client):  # type: ignore[type-var]
-            assert server.connected == 1
+            assert len(server.connected) == 1
