@@ -51,7 +51,8 @@ Suites = dict[str, tuple[list[str], Optional[int]]]
 
 # Name of the column -> what pytest gets, and under how many ranks (None: pytest itself is not under mpirun).
 PARALLEL = ["tests", "-p", "tests.mpi_plugin"]
-UNIT = ["tests", "-m", "not launches and not native"]
+# Without what measures the sources, as git lists them.
+UNIT = ["tests", "-m", "not launches and not native", "--ignore=tests/tools/test_structure.py"]
 KERAS_TESTS = (
     "compat/test_shims.py", "keras/data_parallel/test_layer_states.py", "keras/optimizer/test_accumulation.py",
     "keras/optimizer/test_loss_scaling.py", "keras/optimizer/test_pipeline.py",
@@ -89,10 +90,11 @@ ON_MPICH: Suites = {
 }
 ON_NODES = {"4 ranks on 2 pretended nodes": ([*PARALLEL, "--pretend-nodes", "2,2"], 4)}
 
-# Runs in the environment: tests/support/mpirun.py ends every process for certain and cleans the variables.
+# Runs in the environment: tests/support/mpirun.py ends every process for certain and cleans the variables. The unit
+# tests need what it hides from ranks.
 JOB = (
-    "import sys; from tests.support.mpirun import launch; "
-    "done = launch(sys.argv[3:], int(sys.argv[1]) or None, float(sys.argv[2])); "
+    "import sys; from tests.support.mpirun import NOTHING_LEFT_OUT, launch; ranks = int(sys.argv[1]) or None; "
+    "done = launch(sys.argv[3:], ranks, float(sys.argv[2]), None if ranks else NOTHING_LEFT_OUT); "
     "print(done.output); sys.exit(124 if done.timed_out else done.returncode)"
 )
 FACTS = """

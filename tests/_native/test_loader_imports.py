@@ -1,5 +1,6 @@
 """What a real import ends with where TensorFlow, MPI or the native part is missing."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -40,8 +41,8 @@ def test_an_mpi_that_is_nowhere_is_named_with_the_places_tried():
 
 def import_error(program: str, folder: Path, *flags: str) -> str:
     """What `program` ends with when Python runs it in `folder`: the last exception, without the traceback."""
-    done = subprocess.run(
-        [sys.executable, *flags, "-c", program], cwd=folder, capture_output=True, text=True, timeout=60, check=False
-    )
+    words = [sys.executable, *flags, "-c", program]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     return done.stderr[done.stderr.index("ImportError:") :]

@@ -1,4 +1,4 @@
-"""Long runs with a look at what must not grow: python -m tests.soak [--only CASE] [--count N]."""
+"""Long runs with a look at what must not grow: python -m tests.soak [--only CASE] [--count N] [--tcp]."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ CASES = (
 )
 
 
-def run(case: Case, count: int, seed: int) -> bool:
-    """Starts the ranks; True when all ended well."""
+def run(case: Case, count: int, seed: int, tcp: bool = False) -> bool:
+    """Starts the ranks, which do without MPI with `tcp`; True when all ended well."""
     mpirun = find_mpirun()
-    command = [mpirun, *mpirun_flags(mpirun), "-np", str(case.ranks), sys.executable, "-m", "tests.soak.worker"]
+    launcher = [sys.executable, "-m", "smddp_tf.run", "--no-mpi"] if tcp else [mpirun, *mpirun_flags(mpirun)]
+    command = [*launcher, "-np", str(case.ranks), sys.executable, "-m", "tests.soak.worker"]
     start = time.monotonic()
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     try:
@@ -45,7 +46,11 @@ def run(case: Case, count: int, seed: int) -> bool:
         ended = "all well" if done.returncode == 0 else f"ended with {done.returncode}"
     except subprocess.TimeoutExpired:
         ended = f"not done after {case.limit_s:.0f} s"
-    print(f"soak {case.name}: {count} {case.what}, {ended}, {time.monotonic() - start:.0f} s (seed {seed})", flush=True)
+    over = ", over TCP" if tcp else ""
+    print(
+        f"soak {case.name}: {count} {case.what}{over}, {ended}, {time.monotonic() - start:.0f} s (seed {seed})",
+        flush=True,
+    )
     return ended == "all well"
 
 
@@ -55,9 +60,10 @@ def main() -> None:
     parser.add_argument("--only", choices=[case.name for case in CASES], help="one case instead of all")
     parser.add_argument("--count", type=int, help="instead of the case's own number")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tcp", action="store_true", help="ranks that do without MPI")
     asked = parser.parse_args()
     chosen = [case for case in CASES if asked.only in (None, case.name)]
-    ended = [run(case, asked.count or case.count, asked.seed) for case in chosen]
+    ended = [run(case, asked.count or case.count, asked.seed, asked.tcp) for case in chosen]
     sys.exit(not all(ended))
 
 

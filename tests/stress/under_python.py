@@ -57,7 +57,7 @@ def _package_with(sanitizers: str) -> Path:
     shutil.rmtree(site, ignore_errors=True)
     for folder in ("smddp_tf", "tests"):
         shutil.copytree(ROOT / folder, site / folder, ignore=_NOT_COPIED)
-    for folder in ("tools", "tf_ops"):  # what compiles the GPU in host memory, and its sources
+    for folder in ("tools", "tf_ops", "docs"):  # what compiles the GPU in host memory, its sources, and tables
         (site / folder).symlink_to(ROOT / folder)
     shutil.copy2(ROOT / "pyproject.toml", site)
     for made, folder in (("package", "smddp_tf"), ("tests-package", "tests")):

@@ -83,7 +83,7 @@ def _recreated(optimizer: AnyOptimizer) -> AnyOptimizer:
         family = keras.optimizers.legacy.Optimizer if is_old else keras.optimizers.Optimizer
         copied: Any = object.__new__(type(optimizer))
         rate: Any = getattr(optimizer, "_learning_rate", None)
-        vars(copied).update({**vars(optimizer), "_learning_rate": 0.0})
+        vars(copied).update({**vars(optimizer), "_learning_rate": tf.constant(0.0)})
         config = family.get_config(copied)
         if "learning_rate" in config:
             config["learning_rate"] = rate if callable(rate) else float(rate)
@@ -144,7 +144,8 @@ def _belongs_to_one(value: object) -> bool:
 
 
 def _is_variable(value: object) -> bool:
-    return isinstance(value, tf.Variable) or (not LEGACY and isinstance(value, keras.Variable))
+    # In Keras 3.3 `keras.Variable` is a class of the user's variables alone, and all are of the class below it.
+    return isinstance(value, tf.Variable) or (not LEGACY and isinstance(value, keras.Variable.__bases__))
 
 
 def _name_of(variable: Any) -> str:

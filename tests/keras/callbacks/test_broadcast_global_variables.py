@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import smddp_tf.keras as hvk
+from smddp_tf.keras.roles.optimizers import iterations_of
 from tests.support.callback_models import ROWS, AtFirstBatch, fit, model_of_rank
 from tests.support.keras_training import same_on_all_ranks
 from tests.variants import combined, in_full
@@ -92,7 +93,7 @@ def test_what_the_root_alone_has_accumulated_is_sent(hvd, rank, size, mpi):
     model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)), loss="mse")
     if rank == 0:
         model.optimizer.build(model.trainable_variables)
-        model.optimizer._iterations.assign(3)
+        iterations_of(model.optimizer).assign(3)
         for number, total in enumerate(model.optimizer._accumulated_gradients):
             total.assign(total + number + 1)
     recorder = AtFirstBatch()

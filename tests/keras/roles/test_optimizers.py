@@ -24,5 +24,5 @@ def test_sums_of_gradients_and_calls_of_an_optimizer_that_accumulates() -> None:
         optimizer.apply([tf.fill([2], gradient)], [weight])
     (sums,) = being_accumulated(keras.optimizers.LossScaleOptimizer(optimizer))
     np.testing.assert_array_equal(sums, [7.0, 7.0])
-    assert int(iterations_of(optimizer)) == 2  # calls, not updates
+    assert int(iterations_of(optimizer).numpy()) == 2  # calls, not updates
     assert being_accumulated(keras.optimizers.SGD()) == []

@@ -87,7 +87,7 @@ Status Connection::Write(std::vector<Ticket>* sent) {
 }
 
 void Connection::DropData() {
-  if (offset_ > 0 && IsData(frames_.front())) {
+  if (offset_ > 0 && frames_.front().ticket != 0) {  // 0: of this library, or copied before
     Frame& begun = frames_.front();
     begun.owned.assign(reinterpret_cast<const char*>(begun.body.data), begun.body.size);
     begun.ticket = 0;
