@@ -94,17 +94,20 @@ class CommitFolder:
         with self._told_if_slow():
             return self._write(content)
 
-    def begin(self, content: Any) -> None:
+    def begin(self, content: Any, wait: bool = False) -> None:
         """Has a thread write the next commit, after the one that was begun before.
 
         Args:
             content: what `cloudpickle` can pickle, and nobody changes any more; or the bytes of a pickle.
+            wait: return when it is on the disk. Defaults to False.
 
         Raises:
-            OSError: the one before could not be written; the commits before are untouched.
+            OSError: it, or without `wait` the one before, could not be written; the commits before are untouched.
         """
         self.finish()
         self._begun = self._writer.submit(self._write, (content,))
+        if wait:
+            self.finish()
 
     def finish(self) -> None:
         """Waits until the commit that was begun last is on the disk; raises what `begin` does."""

@@ -148,13 +148,9 @@ class State:
 
     def _write_together(self, wait: bool) -> str:
         """Rank 0 begins to write what was saved; returns what went wrong with it, or with the commit before."""
-        return self._problem_of(lambda: self._begin(wait)) if self._rank() == 0 else ""
-
-    def _begin(self, wait: bool) -> None:
         assert self._folder is not None
-        self._folder.begin(self._frozen())
-        if wait:
-            self._folder.finish()
+        begin = self._folder.begin
+        return self._problem_of(lambda: begin(self._frozen(), wait)) if self._rank() == 0 else ""
 
     def _frozen(self) -> Any:
         """`to_disk()`, or the bytes of its pickle: nothing of it changes while a thread writes it."""

@@ -47,8 +47,16 @@ class TensorFlowState(ObjectState):
         super().restore()
 
     def sync(self) -> None:
-        """Gives all ranks the present variables, and the saved attributes, of rank 0, and saves the variables."""
-        check_parts(self.variables)
+        """Gives all ranks the present variables, and the saved attributes, of rank 0, and saves the variables.
+
+        Raises:
+            RuntimeError: variables are partitioned over ranks that have changed.
+        """
+        if rounds.has_changed() and any(layout_of(variable) is not None for variable in self.variables):
+            raise RuntimeError(
+                "Variables are partitioned over the ranks of a session that has ended, and other processes are the "
+                "ranks now. TensorFlowKerasState, which knows their model and optimizer, gives each rank its part."
+            )
         if self.session is None:
             broadcast_variables(self.variables, root_rank=0)
         else:
@@ -91,15 +99,6 @@ class TensorFlowState(ObjectState):
 def copies(variables: Sequence[Any]) -> list[tf.Tensor]:
     """The values, which later assignments do not change; on the devices where they are."""
     return [tf.identity(tf.convert_to_tensor(variable)) for variable in variables]
-
-
-def check_parts(variables: Sequence[Any]) -> None:
-    """Raises RuntimeError where a rank has a part of one of them, and other processes have the ranks now."""
-    if rounds.has_changed() and any(layout_of(variable) is not None for variable in variables):
-        raise RuntimeError(
-            "Variables are partitioned over the ranks of a session that has ended, and other processes are the ranks "
-            "now. Their parts are in commits on disk and saved files only; smddprun --elastic starts the job again."
-        )
 
 
 def check_fit(variables: Sequence[Any], values: Sequence[Any]) -> None:

@@ -68,10 +68,9 @@ class Commit:
         kept = {owner: map(np.ndarray.view, parts, dtypes) for owner, parts in self.kept.items()}
         return {self.rank: map(np.asarray, self._own_parts()), **kept}
 
-    def _own_parts(self) -> Iterator[tf.Tensor]:
-        for layout, value in zip(self.layouts, self.values):
-            if layout is not None:
-                yield tf.reshape(layout.flat(value, self.rank), [-1])
+    def _own_parts(self) -> list[tf.Tensor]:
+        pairs = zip(self.layouts, self.values)
+        return [tf.reshape(layout.flat(value, self.rank), [-1]) for layout, value in pairs if layout is not None]
 
 
 class PartCopies:
@@ -129,8 +128,7 @@ class PartCopies:
         self.number = max(begun)
         if not any(restored):
             return self.number > 0, present if had_state else None
-        candidates = (self.whole, self._last)
-        return True, next((each for each in candidates if each and each.number == max(numbers)), None)
+        return True, next((c for c in (self.whole, self._last) if c and c.number == max(numbers)), None)
 
 
 def full_values(commit: Commit | None, layouts: Sequence[Any]) -> Iterator[np.ndarray]:
@@ -146,9 +144,7 @@ def full_values(commit: Commit | None, layouts: Sequence[Any]) -> Iterator[np.nd
     parts = {} if commit is None else commit.parts()
     found = allgather_object(sorted(parts), name=f"{_NAME} (whose)")
     mine = [owner for owner in parts if not any(owner in others for others in found[: rank()])]
-    for layout in layouts:
-        if layout is None:
-            continue
+    for layout in filter(None, layouts):
         own = {owner: next(elements) for owner, elements in parts.items()}
         pieces = [each for of_rank in allgather_object([(i, own[i]) for i in mine], name=_NAME) for each in of_rank]
         full = np.empty(layout.full_shape, pieces[0][1].dtype if pieces else np.float32)

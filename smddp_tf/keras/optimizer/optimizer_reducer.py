@@ -179,11 +179,15 @@ class OptimizerReducer:
             self._sharded = ShardedState(self.settings.partition_state, self.name)
         return self._sharded if self._sharded.degree > 1 else None
 
-    def forget_parts(self) -> None:
-        """Divides the state anew when the optimizer is built next, and forgets the sums of passes so far."""
-        self._sharded = None
+    def forget_parts(self) -> Sequence[Any]:
+        """Divides the state anew when the optimizer is built next, for the variables that this returns.
+
+        The sums of `backward_passes_per_step` so far are forgotten.
+        """
+        state, self._sharded = self.sharded(), None
         if self.passes is not None:
             self.passes = Passes(self.passes.backward_passes_per_step, self.passes.average_aggregated_gradients)
+        return self.inner._trainable_variables if state is None else state.variables
 
     def update_of(self, optimizer: Any, apply: Callable[..., Any], grads: Sequence[Any], given: Any) -> UpdateContext:
         """Returns the context of the update that an optimizer's `apply` makes.

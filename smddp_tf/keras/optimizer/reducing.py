@@ -60,12 +60,8 @@ def _shard_state(optimizer: keras.optimizers.Optimizer, state: ShardedState) -> 
 
 def build_for_session(optimizer: keras.optimizers.Optimizer) -> None:
     """Builds a built optimizer, an innermost one, for the ranks of the present session; its variables are new ones."""
-    reducer, variables = reducer_on(optimizer), optimizer._trainable_variables
-    if reducer is not None:
-        state = reducer.sharded()
-        variables = variables if state is None else state.variables
-        reducer.forget_parts()
-    _build_again(optimizer, variables)
+    reducer = reducer_on(optimizer)
+    _build_again(optimizer, optimizer._trainable_variables if reducer is None else reducer.forget_parts())
 
 
 def _build_again(optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable]) -> int:
