@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -31,13 +32,15 @@ def test_killed_during_a_commit(tmp_path: Path, phase: str, goes_on_from: int) -
 
 
 def test_killed_during_a_move(tmp_path: Path) -> None:
-    """A second rank dies while parts of the first are given out. Three of four remain, which have all of them."""
+    """A second rank dies while parts of the first are given out. The two that remain have copies of both."""
     with Growing(tmp_path, 4, 60, "--min-np", "1", program=(DIES, "move")) as job:
-        await_commit(job, job.await_ranks(4)[0])
-        os.kill(job.ranks()[1], signal.SIGKILL)
+        ranks = job.await_ranks(4)
+        await_commit(job, ranks[1])
+        os.kill(ranks[0], signal.SIGKILL)
         job.await_that(lambda: (tmp_path / "died").exists())
-        job.await_that(lambda: len(job.ranks()) == 2 or "starts again" in job.output())
-        check(job, 2, 4)
+        job.await_ranks(2)
+        check(job, 2)
+        assert "starts again" not in job.output()
 
 
 def test_parts_that_nobody_has_are_an_error(tmp_path: Path) -> None:
@@ -62,8 +65,9 @@ def test_random_kills(tmp_path: Path) -> None:
         while killed < KILLS // 5:
             ranks = job.await_ranks(3)
             time.sleep(chance.random())
-            os.kill(chance.choice(list(ranks.values())), signal.SIGKILL)
-            killed += 1
+            with contextlib.suppress(ProcessLookupError):  # it was killed a moment ago
+                os.kill(chance.choice(list(ranks.values())), signal.SIGKILL)
+                killed += 1
         job.await_that(lambda: bool(job.ranks()))
         check(job, 1, 2, 3)
     print(f"{killed} ranks with parts killed, {job.output().count('goes on with')} rounds in place")

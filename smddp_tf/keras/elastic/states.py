@@ -78,7 +78,8 @@ class TensorFlowKerasState(ObjectState):
     def restore(self) -> None:
         """Gives model, optimizer and attributes the values of the last `save`."""
         for variable, value in self._saved:
-            variable.assign(value)
+            if variable.shape == value.shape:  # or ranks were lost while parts moved, and `sync` moves them again
+                variable.assign(value)
         saved = {id(variable): value for variable, value in self._saved_sums}
         for variable in self._sums():
             variable.assign(saved.get(id(variable), tf.zeros_like(variable)))
