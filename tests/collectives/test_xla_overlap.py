@@ -48,6 +48,8 @@ def bits(tensors) -> list[bytes]:
 
 
 def test_a_bucket_is_reduced_before_a_late_gradient_is_ready(hvd, rank, size):
+    if tf.__version__.startswith("2.16."):
+        pytest.skip("its XLA computes the gradients one after the other, the late one first")
     reducer = GradientReducer("test_xla_overlap")
     late, early = tf.Variable(tf.zeros(8, tf.float64)), tf.Variable(tf.zeros(1 << 18))  # two buckets
 

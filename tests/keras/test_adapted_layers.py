@@ -29,13 +29,13 @@ def adapted_model(rank: int) -> keras.Model:
     scaled.adapt(numbers)
     binned.adapt(numbers)
     word, number = keras.Input((1,), dtype="string"), keras.Input((1,))
-    inside = keras.Model(word, keras.layers.Flatten()(keras.layers.Embedding(9, 2)(lookup(word))))
+    inside = keras.Model(word, keras.layers.Reshape((2,))(keras.layers.Embedding(9, 2)(lookup(word))))
     columns = [
         inside(word),
         weighted(word),
-        keras.layers.Flatten()(keras.layers.Embedding(9, 2)(text(word))),
+        keras.layers.Reshape((2,))(keras.layers.Embedding(9, 2)(text(word))),
         scaled(number),
-        keras.layers.Flatten()(keras.layers.Embedding(4, 2)(binned(number))),
+        keras.layers.Reshape((2,))(keras.layers.Embedding(4, 2)(binned(number))),
     ]
     model = keras.Model([word, number], keras.layers.Dense(1)(keras.layers.Concatenate()(columns)))
     model.compile(keras.optimizers.SGD(0.1), "mse")
@@ -48,6 +48,7 @@ def test_all_ranks_have_the_layers_of_rank_0(hvd, rank, mpi, way):
     data = tf.data.Dataset.from_tensors((tuple(x), tf.ones((len(WORDS), 1))))
     model = adapted_model(rank)
     expected = mpi.bcast(model.predict(x, verbose=0))  # traces it, too
+    called = mpi.bcast(np.asarray(model(x)))  # Discretization of Keras 3.3 differs there
     model.optimizer.learning_rate = 0.0
     if way == "hvd":
         model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.0)), "mse")
@@ -56,7 +57,7 @@ def test_all_ranks_have_the_layers_of_rank_0(hvd, rank, mpi, way):
         with distributed():
             model.fit(data, verbose=0)
     np.testing.assert_allclose(model.predict(x, verbose=0), expected, rtol=1e-5)
-    np.testing.assert_allclose(model(x), expected, rtol=1e-5)
+    np.testing.assert_allclose(model(x), called, rtol=1e-5)
 
 
 def test_normalization_alone(hvd, rank, mpi):
@@ -75,7 +76,7 @@ def test_a_state_that_a_layer_cannot_take_is_an_error_of_all_ranks(hvd, rank, si
     lookup = keras.layers.IntegerLookup(max_tokens=4 if rank else 8)
     lookup.adapt(np.arange(2 if rank else 6))
     inputs = keras.Input((1,), dtype="int64")
-    model = keras.Model(inputs, keras.layers.Flatten()(keras.layers.Embedding(9, 2)(lookup(inputs))))
+    model = keras.Model(inputs, keras.layers.Reshape((2,))(keras.layers.Embedding(9, 2)(lookup(inputs))))
     model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.0)), "mse")
     fit = {"x": np.zeros((2, 1), "int64"), "y": np.zeros((2, 2)), "verbose": 0}
     broadcast = [hvk.callbacks.BroadcastGlobalVariablesCallback(0)]

@@ -23,7 +23,8 @@ def value(rank, index, step=0):
     """Differs by rank, place and position; a quarter, so that means of 2 ranks are exact."""
     shape = SHAPES[index]
     count = int(np.prod(shape, dtype=int))
-    return (np.arange(count, dtype=np.float32).reshape(shape) + 100 * index + 7 * rank * (index + 1) + step) / 4
+    numbers = (np.arange(count).reshape(shape) + 100 * index + 7 * rank * (index + 1) + step) / 4
+    return np.asarray(numbers, np.float32)
 
 
 def mean(size, index, step=0):

@@ -33,7 +33,7 @@ CASES = (
 
 
 def run(case: Case, count: int, seed: int, tcp: bool = False) -> bool:
-    """Starts the ranks, which do without MPI with `tcp`; True when all ended well."""
+    """Starts the ranks, which with `tcp` do without MPI, as on two hosts; True when all ended well."""
     mpirun = find_mpirun()
     launcher = [sys.executable, "-m", "smddp_tf.run", "--no-mpi"] if tcp else [mpirun, *mpirun_flags(mpirun)]
     command = [*launcher, "-np", str(case.ranks), sys.executable, "-m", "tests.soak.worker"]
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--only", choices=[case.name for case in CASES], help="one case instead of all")
     parser.add_argument("--count", type=int, help="instead of the case's own number")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--tcp", action="store_true", help="ranks that do without MPI")
+    parser.add_argument("--tcp", action="store_true", help="ranks that do without MPI, on two pretended hosts")
     asked = parser.parse_args()
     chosen = [case for case in CASES if asked.only in (None, case.name)]
     ended = [run(case, asked.count or case.count, asked.seed, asked.tcp) for case in chosen]

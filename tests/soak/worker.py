@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -158,6 +159,9 @@ CASES = {"collectives": mixed, "cycles": cycles, "many": many, "large": large, "
 def main() -> None:
     """Runs the case; an exception ends the job."""
     case, count, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    if "SMDDP_RANK" in os.environ:  # without MPI: as on two hosts, else data would go through shared memory alone
+        host = 2 * int(os.environ["SMDDP_RANK"]) // int(os.environ["SMDDP_SIZE"])
+        os.environ["SMDDP_HOST_ID"] = f"pretended-host-{host}"
     CASES[case](count, seed)
 
 

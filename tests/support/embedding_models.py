@@ -113,3 +113,7 @@ def relative_distance(ours: Any, expected: Any) -> float:
     """The largest difference, in relation to the largest value of all; 0 where there is nothing to compare."""
     largest = max((float(np.abs(b).max()) for b in expected), default=1.0)
     return max((float(np.abs(a - b).max()) for a, b in zip(ours, expected)), default=0.0) / largest
+
+
+# For `load_model`: Keras 3.3 does not find a registered function by itself.
+CUSTOM_OBJECTS = {_weights_of_top.__name__: _weights_of_top}

@@ -85,7 +85,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         rate = self._read_rate()
         if self.initial_lr is None:
             self.initial_lr = rate
-            self._is_stepped = int(innermost(self.model.optimizer).iterations) > 0
+            self._is_stepped = int(innermost(self.model.optimizer).iterations.numpy()) > 0
         if self._detect_steps:
             self.steps_per_epoch = (self.params or {}).get("steps")
             if not self.steps_per_epoch:
@@ -102,7 +102,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
                 f"{type(self).__name__} needs `initial_lr` where training is resumed: the optimizer's learning rate "
                 "may have been multiplied already, and would be so twice. Received: initial_lr=None, a `fit` that "
                 f"begins with epoch {epoch} and an optimizer with the learning rate {self.initial_lr:g} after "
-                f"{int(innermost(self.model.optimizer).iterations)} steps. Pass "
+                f"{int(innermost(self.model.optimizer).iterations.numpy())} steps. Pass "
                 "`initial_lr`, the learning rate with which training began."
             )
         self._is_stepped = False

@@ -32,7 +32,7 @@ def agree_on_states(model: keras.Model, if_trained: bool = False) -> None:
     """
     if current() is None or not (states := _states(model)):
         return
-    updates = [int(iterations_of(optimizer)) for optimizer in optimizers_of(model) if reduces(optimizer)]
+    updates = [int(iterations_of(optimizer).numpy()) for optimizer in optimizers_of(model) if reduces(optimizer)]
     if not if_trained or updates != _updates_at_agreement.get(model, []):
         broadcast_variables(states, root_rank=0)
         _updates_at_agreement[model] = updates

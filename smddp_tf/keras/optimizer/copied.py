@@ -86,7 +86,7 @@ def _recreated(optimizer: AnyOptimizer) -> AnyOptimizer:
         vars(copied).update({**vars(optimizer), "_learning_rate": tf.constant(0.0)})
         config = family.get_config(copied)
         if "learning_rate" in config:
-            config["learning_rate"] = rate if callable(rate) else float(rate)
+            config["learning_rate"] = rate if callable(rate) else float(tf.convert_to_tensor(rate))
         vars(copied).clear()
         family.__init__(copied, **config)
         for name, value in vars(optimizer).items():

@@ -15,6 +15,8 @@ from tests.variants import in_full
 
 pytestmark = pytest.mark.ranks("2")
 
+KERAS_WARNS = not keras.__version__.startswith("3.3.")  # of `shuffle` where the data have an order of their own
+
 
 def compiled(optimizer: keras.optimizers.Optimizer) -> keras.Model:
     model = dense_model()
@@ -75,7 +77,7 @@ def test_a_dataset_gives_no_warning_of_shuffle(hvd, rank, size):
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*shuffle.*")
         wrapped().fit(data, verbose=0)
-        if rank == 0:
+        if rank == 0 and KERAS_WARNS:
             with pytest.raises(UserWarning, match="`shuffle=True` was passed"):
                 keras.src.trainers.data_adapters.get_data_adapter(data, shuffle=True)  # Keras still has it
 
@@ -92,7 +94,7 @@ def test_shuffle_that_a_user_asks_for_gives_one_warning(hvd, rank, size):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         wrapped().fit(data, verbose=0, shuffle=True)
-    assert sum("shuffle=True" in str(each.message) for each in caught) == (rank == 0)
+    assert sum("shuffle=True" in str(each.message) for each in caught) == (rank == 0 and KERAS_WARNS)
 
 
 @pytest.mark.parametrize("name", ["ModelCheckpoint", "CSVLogger"])

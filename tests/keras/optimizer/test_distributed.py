@@ -87,10 +87,10 @@ def test_each_has_its_own_state(hvd, rank, size, kind, first):
     for optimizer in (given, ours) if first == "given" else (ours, given):
         expected = factor * (rank + 1 if optimizer is given else (size + 1) / 2)
         assert moved(optimizer, rank) == pytest.approx(expected)
-        assert int(innermost(optimizer).iterations) == 1
+        assert int(innermost(optimizer).iterations.numpy()) == 1
     ours.learning_rate if kind in ("schedule", "function") else setattr(ours, "learning_rate", 0.5)
     if kind not in ("schedule", "function"):
-        assert float(given.learning_rate) != 0.5
+        assert float(given.learning_rate.numpy()) != 0.5
 
 
 @pytest.mark.parametrize("kind", ["momentum", "loss scale"])
@@ -114,6 +114,9 @@ def test_one_that_is_made_in_a_trace_is_wrapped_itself(hvd, kind):
 
 
 def test_an_error_of_an_optimizer_is_not_taken_for_a_trace(hvd):
+    if not hasattr(keras.optimizers.Optimizer, "iterations"):
+        pytest.skip(f"in Keras {keras.__version__} `iterations` is no property")
+
     class Broken(keras.optimizers.SGD):
         @property
         def iterations(self):
@@ -131,8 +134,8 @@ def test_one_optimizer_for_several_models(hvd):
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
         model.compile(hvk.DistributedOptimizer(given), "mse")
         model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0)
-        assert int(model.optimizer.iterations) == 1
-    assert int(given.iterations) == 0
+        assert int(model.optimizer.iterations.numpy()) == 1
+    assert int(given.iterations.numpy()) == 0
 
 
 @pytest.mark.parametrize("kind", ["momentum", "own arguments", "loss scale, own", "average of weights"])
@@ -146,7 +149,7 @@ def test_the_state_of_steps_before_is_kept(hvd, rank, size, kind):
         assert theirs is not our
         np.testing.assert_array_equal(theirs, our)
     assert moved(ours, rank, variable) == pytest.approx(moved(whole, (size - 1) / 2, reference))
-    assert int(innermost(given).iterations) == 1
+    assert int(innermost(given).iterations.numpy()) == 1
 
 
 def test_a_checkpoint_that_is_not_read_yet(hvd, rank, tmp_path):

@@ -12,7 +12,7 @@ import smddp_tf.keras as hvk
 import smddp_tf.keras.distribution
 from smddp_tf.keras.elastic.states import TensorFlowKerasState
 from smddp_tf.keras.saving import sharded_variables
-from tests.support.embedding_models import cut_model, data_of, give_first_tables, part
+from tests.support.embedding_models import CUSTOM_OBJECTS, cut_model, data_of, give_first_tables, part
 from tests.variants import in_full
 
 pytestmark = pytest.mark.ranks("2")
@@ -52,7 +52,7 @@ def test_what_rank_0_cannot_write_is_an_error_everywhere(rank, model, tmp_path):
 
 def test_other_ways_to_save(rank, model, tmp_path):
     with pytest.raises(NotImplementedError, match="model.export would keep this rank's part only"):
-        model.export(tmp_path / "exported", verbose=False)
+        model.export(tmp_path / "exported")
     with pytest.raises(ValueError, match="ending in .keras or .weights.h5"):
         model.save(tmp_path / "old.h5")
     with pytest.raises(RuntimeError, match="(?s)partitioned over . ranks, which must save it together"):
@@ -118,7 +118,7 @@ def test_moving_averages_of_tables(hvd, rank, mpi, size, tmp_path, shard):
     model.fit(x, y, batch_size=4, shuffle=False, verbose=0)
     model.save(path)
     mpi.barrier()
-    again = hvk.load_model(path, partition_state=shard)
+    again = hvk.load_model(path, custom_objects=CUSTOM_OBJECTS, partition_state=shard)
     again.fit(x, y, batch_size=4, shuffle=False, verbose=0)
     model.fit(x, y, batch_size=4, shuffle=False, verbose=0)
     for ours, theirs in zip(again.variables, model.variables):
@@ -143,8 +143,9 @@ def test_rank_0_writes_for_an_optimizer_without_slots(hvd, rank, mpi, size, tmp_
         model.compile(optimizer, "mse")
         model.fit(x, x[:, :2], batch_size=4, verbose=0)
         model.save(tmp_path / "saved.keras")
-        model.export(tmp_path / "exported", verbose=False)
+        if not (tracked := keras.__version__.startswith("3.3.")):  # `export` of Keras 3.3 writes the optimizer as well
+            model.export(tmp_path / "exported")
     assert mpi.allgather(sorted(path.name for path in tmp_path.iterdir())) == [
-        ["exported", "saved.keras"],
+        [*["exported"] * (not tracked), "saved.keras"],
         *[[]] * (size - 1),
     ]
