@@ -13,7 +13,7 @@ from smddp_tf.basics import rank
 from smddp_tf.collectives.objects import broadcast_object
 from smddp_tf.collectives.rank_facts import objects_of_ranks
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.roles.step_hooks import hooks_of
+from smddp_tf.keras.roles.step_hooks import trace_again
 
 _NAME = "BroadcastGlobalVariablesCallback (adapted layers)"
 
@@ -35,7 +35,7 @@ def share_adapted(model: keras.Model, root_rank: int) -> None:
             layer.finalize_state()
     states = [_state_of(layer) for layer in layers]
     if states != before:
-        _trace_again(model)
+        trace_again(model)
     digest = hashlib.blake2b(pickle.dumps(states, protocol=4), digest_size=16).digest()
     if len(set(objects_of_ranks(digest, f"{_NAME} (are they equal)"))) == 1:
         return
@@ -47,7 +47,7 @@ def share_adapted(model: keras.Model, root_rank: int) -> None:
                 f"An adapted layer cannot take the state that it has on rank {root_rank}. Received: {error} (on rank "
                 f"{other}). Adapt layers on the same data on all ranks, before the model is made."
             )
-    _trace_again(model)
+    trace_again(model)
 
 
 def _is_adapted(layer: keras.layers.Layer) -> bool:
@@ -83,11 +83,3 @@ def _taken_over(layers: list[Any], mine: list[Any], theirs: list[Any]) -> str | 
     except Exception as error:  # whatever it is, all ranks must hear of it
         return f"{layer.name}: {type(error).__name__}: {error}"
     return None
-
-
-def _trace_again(model: keras.Model) -> None:
-    """Functions that were traced hold the tables and numbers of before."""
-    for kind in ("train", "test", "predict"):
-        hooks_of(model, kind).forget()
-        if getattr(model, f"{kind}_function", None) is not None:
-            getattr(model, f"make_{kind}_function")(force=True)

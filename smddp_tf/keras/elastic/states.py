@@ -22,7 +22,7 @@ from smddp_tf.keras._backend import build_optimizer, optimizer_variables
 from smddp_tf.keras.elastic.part_copies import Commit, PartCopies, full_values
 from smddp_tf.keras.optimizer.reducing import build_for_session
 from smddp_tf.keras.roles.optimizers import innermost
-from smddp_tf.keras.roles.step_hooks import hooks_of
+from smddp_tf.keras.roles.step_hooks import trace_again
 from smddp_tf.keras.roles.wrapping import reducer_on
 from smddp_tf.keras.saving.sharded_variables import divides, full_value, saves_together, shard_of, together
 from smddp_tf.rendezvous import rounds
@@ -201,10 +201,7 @@ class TensorFlowKerasState(ObjectState):
                 layer.build_for_session()
         for optimizer in {id(inner): inner for inner in map(innermost, self._optimizers())}.values():
             build_for_session(optimizer)
-        for hooks in (hooks_of(self.model, "train"), hooks_of(self.model, "test")):
-            hooks.forget()
-            hooks.drop_function(self.model)
-        self.model.predict_function = None
+        trace_again(self.model)
 
     def _save_model(self) -> None:
         variables, sums = self._variables(), self._sums()

@@ -53,6 +53,14 @@ def hooks_of(model: tf.keras.Model, kind: str) -> StepHooks:
     return hooks[kind]
 
 
+def trace_again(model: tf.keras.Model) -> None:
+    """Makes the functions of all kinds again: those that were traced hold tables, numbers and parts of before."""
+    for kind in ("train", "test", "predict"):
+        hooks_of(model, kind).forget()
+        if getattr(model, f"{kind}_function", None) is not None:
+            getattr(model, f"make_{kind}_function")(force=True)
+
+
 class StepHooks:
     """The counters of wrapped steps, and the functions traced with them.
 
