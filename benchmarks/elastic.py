@@ -21,8 +21,8 @@ Of Horovod's options these differ from the defaults, for its sake:
 - `--network-interfaces eth0`: it does not look for one, for which it wants two hosts from the start;
 - `--blacklist-cooldown-range 1 2`: a host that was lost is used again; by default it never is;
 - `--gloo-timeout-seconds` (30 by default): it notices a cut link when that has passed, and then waits until the process
-  behind the link has given up, too. It waits only as long for new ranks, which import TensorFlow meanwhile; the job ends
-  when they take longer;
+  behind the link has given up, too. It waits only as long for new ranks, which import TensorFlow meanwhile; the job
+  ends when they take longer;
 - `--elastic-timeout` and `--start-timeout`: longer than any wait here.
 
 smddprun's options and variables are the defaults.
