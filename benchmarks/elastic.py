@@ -12,7 +12,7 @@ Reported are
 
 - effective training time: committed batches over those of the same time at the pace before the first host came. A job
   that ends early counts with the whole time;
-- seconds from the moment the host is named to the first batch of a session with it;
+- seconds from the moment the host is named until all ranks have ended the first batch of a session with it;
 - seconds from the cut, and from the kill, to the first batch of a session of the first host alone;
 - whether the weights at the end are those of a job that nothing disturbed.
 
@@ -54,7 +54,7 @@ from benchmarks.lab import SCRIPT, Lab, LabError, why_not
 from benchmarks.peers import ENVIRONMENTS
 from benchmarks.report import console_of
 
-__all__ = ["CANDIDATES", "Event", "Row", "effective_ratio", "events_of", "pace", "table"]
+__all__ = ["CANDIDATES", "Event", "Row", "effective_ratio", "events_of", "first_batch", "pace", "table"]
 
 BATCH = 0.05  # seconds
 RATE = 1000  # Mbit/s
@@ -188,6 +188,16 @@ def effective_ratio(batches: int, seconds: float, undisturbed: float) -> float:
     return batches / (undisturbed * seconds) if undisturbed and seconds else 0.0
 
 
+def first_batch(events: Sequence[Event], size: int, since: float) -> float | None:
+    """When the last rank ended the first batch of a session of that size, begun after that moment; None: not yet."""
+    starts = [event for event in events if event.what == "trains" and event.at >= since]
+    for place, start in enumerate(starts):
+        session = [event for event in starts[place:] if (event.size, event.batch) == (size, start.batch)]
+        if start.size == size and {event.rank for event in session} == set(range(size)):
+            return max(event.at for event in session)
+    return None
+
+
 class Job:
     """A job whose ranks write events, and whose hosts a file names."""
 
@@ -211,17 +221,14 @@ class Job:
         """Waits until a session of so many ranks, begun after that moment, trains.
 
         Returns:
-            Seconds from `since` to its first batch, or None if there was none within `patience`.
+            Seconds from `since` to its first batch on all ranks, or None if there was none within `patience`.
 
         Raises:
             JobEnded: the job ended.
         """
         while time.monotonic() < since + patience:
-            for event in reversed(self.events()):
-                if event.at < since:
-                    break
-                if event.what == "trains" and event.size == size:
-                    return event.at - since
+            if (at := first_batch(self.events(), size, since)) is not None:
+                return at - since
             self.check()
             time.sleep(0.1)
         return None

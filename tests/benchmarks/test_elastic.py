@@ -42,6 +42,15 @@ def test_effective_training_time():
     assert elastic.effective_ratio(0, 10.0, 0.0) == 0.0
 
 
+def test_the_first_batch_is_that_of_the_last_rank():
+    events = elastic.events_of(EVENTS)
+    assert elastic.first_batch(events, 2, 2.5) == 3.1
+    assert elastic.first_batch(events[:5], 2, 2.5) is None  # rank 0 is not there yet
+    assert elastic.first_batch(events, 1, 2.5) is None
+    again = elastic.Event(9.0, "trains", 31, 0, 2), elastic.Event(9.5, "trains", 31, 1, 2)
+    assert elastic.first_batch([*events[:5], *again], 2, 2.5) == 9.5  # the session before was lost at once
+
+
 def test_a_job_sees_sessions_that_begin_after_a_moment(tmp_path):
     job = elastic.Job(tmp_path)
     (tmp_path / "events").write_text(EVENTS)
