@@ -205,6 +205,8 @@ class Job:
         self.folder = folder
         self.output = folder / "output"
         self.ended: Future[tuple[int, str]] = Future()
+        self._events: list[Event] = []
+        self._bytes_read = 0
         self.name_hosts(TRAINS)
 
     def name_hosts(self, *nodes: int) -> None:
@@ -214,8 +216,16 @@ class Job:
         new.rename(self.folder / "hosts")
 
     def events(self) -> list[Event]:
+        """All so far. Only what is new is read, so as not to disturb the job."""
         path = self.folder / "events"
-        return events_of(path.read_text()) if path.exists() else []
+        if path.exists():
+            with path.open("rb") as file:
+                file.seek(self._bytes_read)
+                new = file.read()
+            whole = new[: new.rfind(b"\n") + 1]
+            self._bytes_read += len(whole)
+            self._events += events_of(whole.decode())
+        return self._events
 
     def await_session(self, size: int, since: float, patience: float) -> float | None:
         """Waits until a session of so many ranks, begun after that moment, trains.

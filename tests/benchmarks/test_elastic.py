@@ -60,9 +60,17 @@ def test_a_job_sees_sessions_that_begin_after_a_moment(tmp_path):
     forever = 1e12  # the monotonic clock is beyond the events
     assert job.await_session(2, 2.5, forever) == pytest.approx(0.6)
     assert job.await_session(1, 0.5, forever) == pytest.approx(0.5)
+    with (tmp_path / "events").open("a") as file:
+        file.write("it 33 0 2\n6000000000 trains 34 0 1\n")
+    assert [(event.what, event.batch) for event in job.events()[-3:]] == [
+        ("commit", 30),
+        ("commit", 33),
+        ("trains", 34),
+    ]
+    assert job.await_session(1, 2.5, forever) == pytest.approx(3.5)
     job.ended.set_result((7, ""))
     with pytest.raises(elastic.JobEnded, match="exit code 7"):
-        job.await_session(1, 2.5, forever)
+        job.await_session(1, 6.5, forever)
 
 
 def test_what_did_not_recover_is_said():
