@@ -30,7 +30,7 @@ PYTEST = $(BIN)/python -m pytest --durations=10
 GPU_TESTED := build/.gpu-tested
 GPU_SOURCES = $(shell find tf_ops tests/bindings tests/inproc tests/fake_gpu tests/fake_cuda tests/gpu benchmarks/gpu -type f -not -path '*/__pycache__/*')
 
-.PHONY: help setup build demo wheel wheel-matrix docs docs-serve clients test test-full test-gpu test-mutations test-engine test-one-process test-suites test-suites-keras test-jobs test-waits test-lab test-faults test-random test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-simulate bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops test-sagemaker test-starters release-check lint format clean
+.PHONY: help setup build demo wheel wheel-matrix docs docs-serve clients test test-full test-gpu test-mutations test-engine test-one-process test-suites test-suites-keras test-jobs test-waits test-lab test-faults test-random test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-elastic bench-simulate bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops test-sagemaker test-starters release-check lint format clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -205,6 +205,9 @@ test-faults: build  ## Failures with real processes, and the table of promises (
 
 bench-scaling: build $(VENV)/.smddp-bench  ## Weak scaling over 1 to 8 hosts of the lab, beside Horovod (about 40 minutes)
 	@$(BIN)/python -m benchmarks.scaling $(ARGS)
+
+bench-elastic: build $(VENV)/.smddp-bench  ## Hosts of the lab that come and go, beside Elastic Horovod (25 minutes; ARGS="--seconds 60": 3)
+	@$(BIN)/python -m benchmarks.elastic $(ARGS)
 
 bench-simulate: build $(VENV)/.smddp-bench  ## Steps on up to 512 hosts, simulated (ARGS=FILE of bench-scaling; libsimgrid-dev)
 	@PYTHON=$(BIN)/python benchmarks/envs.sh simgrid

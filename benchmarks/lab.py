@@ -85,10 +85,13 @@ def why_not(script: Path = SCRIPT) -> str:
 
 
 class Lab:
-    """Nodes joined by links of `rate` Mbit/s. A context manager: on leaving, all nodes are gone."""
+    """Nodes joined by links of `rate` Mbit/s. A context manager: on leaving, all nodes are gone.
 
-    def __init__(self, nodes: int, rate: int, script: Path = SCRIPT) -> None:
-        self._nodes, self._rate, self._script = nodes, rate, str(script.resolve())
+    A command that runs in it for longer than `seconds` is ended.
+    """
+
+    def __init__(self, nodes: int, rate: int, script: Path = SCRIPT, seconds: float = RUN_SECONDS) -> None:
+        self._nodes, self._rate, self._script, self._seconds = nodes, rate, str(script.resolve()), seconds
 
     def __enter__(self) -> Lab:
         self._call("up", self._nodes, self._rate, DELAY_MICROSECONDS)
@@ -135,7 +138,7 @@ class Lab:
             **(variables or {}),
         }
         with tempfile.TemporaryFile() as log:  # a file: what the lab leaves in the background would keep a pipe open
-            command = ["timeout", "-k", "5", str(RUN_SECONDS), self._script, *map(str, arguments)]
+            command = ["timeout", "-k", "5", str(self._seconds), self._script, *map(str, arguments)]
             done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             log.seek(0)
             return done.returncode, log.read().decode(errors="replace")

@@ -59,7 +59,7 @@ def test_hosts_come_and_go(tmp_path: Path) -> None:
     words = f"python -m smddp_tf.run {flags} python {PROGRAM} {tmp_path} {batches} {BATCH}"
     joined: list[float] = []
     lost: dict[bool, list[float]] = {True: [], False: []}
-    with Lab(3, 1000) as lab, ThreadPoolExecutor(1) as pool:
+    with Lab(3, 1000, seconds=SECONDS + 300) as lab, ThreadPoolExecutor(1) as pool:
         job = pool.submit(lab.execute, 0, "sh", "-c", f'PATH="{tmp_path}:$PATH" exec {words} > {said} 2>&1')
         first = await_rounds(tmp_path, (0, 1, 0))[0, 1, 0]
         begun = time.monotonic()
