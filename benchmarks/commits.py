@@ -42,7 +42,9 @@ def main() -> None:
             words = [sys.executable, "-m", "benchmarks.commits", "rank", partition or "-", every, options.milliseconds]
             line = [sys.executable, *launcher, f"{folder}/commits", *leave_out, *words, f"{folder}/found.json"]
             environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
-            subprocess.run(list(map(str, line)), check=True, env=environment, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                list(map(str, line)), check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
             found = json.loads(Path(folder, "found.json").read_text(encoding="utf-8"))
         which = f"each {every}" + (", to a folder" if to_folder else "") if every else "none"
         table.add_row(partition or "whole", which, *(f"{value:.1f}" for value in found))
@@ -87,7 +89,7 @@ def rank(partition: str, every: int, milliseconds: float, path: str) -> None:
         copies = []
         for _ in range(3):
             begun = time.perf_counter()
-            kept = [np.array(each) for each in everything]
+            kept = [np.asarray(each).copy() for each in everything]
             copies.append(time.perf_counter() - begun)
         megabytes = sum(each.nbytes for each in kept) / 1e6
         last = commits[1:] or [0.0]

@@ -1,12 +1,12 @@
 """Hosts of the lab that come and go, beside Elastic Horovod: `python -m benchmarks.elastic [--seconds 600]`.
 
 A job begins on one host. Every 20 s (a sixth of shorter times) the discovery script names a second host, and 20 s later
-no more, when the host also vanishes: by turns its ranks are killed, and its link is cut without a word. Both libraries
-run `elastic_worker.py`, one after the other: 50 ms a batch, a commit every 3 batches. Their launchers run on a host of
-their own, for Horovod's gives ranks the loopback device for good where a job begins on the launcher's host alone. What
-stands in for ssh enters the hosts beside their links, so a launcher learns that a process has ended there, or has given
-up, while its link is cut; over the network Horovod's would not. When a job goes on, or has not within `--patience`, all
-processes of the vanished host are killed, and its link is there again.
+no more, when the host also vanishes: by turns its ranks are killed, together with what supervises them there, and its
+link is cut without a word. Both libraries run `elastic_worker.py`, one after the other: 50 ms a batch, a commit every 3
+batches. Their launchers run on a host of their own, for Horovod's gives ranks the loopback device for good where a job
+begins on the launcher's host alone. What stands in for ssh enters the hosts beside their links, so a launcher learns
+that a process has ended there, or has given up, while its link is cut; over the network Horovod's would not. When a job
+goes on, or has not within `--patience`, all processes of the vanished host are killed, and its link is there again.
 
 Reported are
 
