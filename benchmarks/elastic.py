@@ -13,6 +13,7 @@ Reported are
 - effective training time: committed batches over those of the same time at the pace before the first host came. A job
   that ends early counts with the whole time;
 - seconds from the moment the host is named until all ranks have ended the first batch of a session with it;
+- of these, how long rank 0 waits: from its last commit without the host to its first batch with it;
 - seconds from the cut, and from the kill, to the first batch of a session of the first host alone;
 - whether the weights at the end are those of a job that nothing disturbed.
 
@@ -137,6 +138,7 @@ class Row:
         batches: committed in `seconds`.
         effective: see `effective_ratio`.
         joined: seconds from the naming of a host to a session with it, of each host.
+        stalls: see `stalls`; a batch is in it.
         cut: seconds from a cut link to the next session.
         killed: the same from a kill. None: not within the patience.
         weights: "right", "wrong", or "none" where no rank came to the end.
@@ -150,6 +152,7 @@ class Row:
     batches: int = 0
     effective: float = 0.0
     joined: list[float | None] = field(default_factory=list)
+    stalls: list[float] = field(default_factory=list)
     cut: list[float | None] = field(default_factory=list)
     killed: list[float | None] = field(default_factory=list)
     weights: str = "none"
@@ -196,6 +199,13 @@ def first_batch(events: Sequence[Event], size: int, since: float) -> float | Non
         if start.size == size and {event.rank for event in session} == set(range(size)):
             return max(event.at for event in session)
     return None
+
+
+def stalls(events: Sequence[Event]) -> list[float]:
+    """Seconds that rank 0 waited for hosts that came: from its last commit without, to its first batch with one."""
+    of_first = [event for event in events if event.rank == 0]
+    pairs = zip(of_first, of_first[1:])
+    return [after.at - before.at for before, after in pairs if after.what == "trains" and after.size > before.size]
 
 
 class Job:
@@ -350,6 +360,7 @@ def hosts_come_and_go(lab: Lab, job: Job, seconds: float, patience: float, row: 
     finally:
         row.batches = committed(job.events(), time.monotonic()) - at_first
         row.effective = effective_ratio(row.batches, row.seconds, row.pace)
+        row.stalls = stalls(job.events())
     job.finish(row)
 
 
@@ -395,11 +406,18 @@ def _seconds(values: Sequence[float | None], patience: float) -> str:
 def table(rows: Sequence[Row], patience: float) -> Table:
     """The rows; seconds as median and most."""
     made = Table(title="hosts that come and go: seconds, median (most)")
-    columns = ("library", "effective training time", "named -> trains", "cut -> trains", "killed -> trains")
+    columns = (
+        "library",
+        "effective training time",
+        "named -> trains",
+        "others wait",
+        "cut -> trains",
+        "killed -> trains",
+    )
     for column in (*columns, "hosts", "weights"):
         made.add_column(column, justify="left" if column in ("library", "weights") else "right")
     for row in rows:
-        times = [_seconds(values, patience) for values in (row.joined, row.cut, row.killed)]
+        times = [_seconds(values, patience) for values in (row.joined, row.stalls, row.cut, row.killed)]
         end = f"{row.weights}; {row.failure}" if row.failure else row.weights
         made.add_row(row.candidate, f"{row.effective:.3f} of {row.seconds:.0f} s", *times, str(len(row.joined)), end)
     return made

@@ -51,6 +51,12 @@ def test_the_first_batch_is_that_of_the_last_rank():
     assert elastic.first_batch([*events[:5], *again], 2, 2.5) == 9.5  # the session before was lost at once
 
 
+def test_the_others_wait_from_their_last_commit_to_the_first_batch():
+    events = elastic.events_of(EVENTS)
+    assert elastic.stalls(events) == [pytest.approx(3.1 - 2.2)]
+    assert elastic.stalls(events[:4]) == []
+
+
 def test_a_job_sees_sessions_that_begin_after_a_moment(tmp_path):
     job = elastic.Job(tmp_path)
     (tmp_path / "events").write_text(EVENTS)
@@ -75,8 +81,8 @@ def test_a_job_sees_sessions_that_begin_after_a_moment(tmp_path):
 
 def test_what_did_not_recover_is_said():
     rows = [
-        elastic.Row("smddp_tf", 580.0, 19.5, 11000, 0.97, [4.0, 5.0], [6.0], [1.5, 1.0, 2.0], "right"),
-        elastic.Row("other", 600.0, 19.0, 90, 0.1, [3.0], [None, 41.0], [], "none", "the job ended with exit code 1"),
+        elastic.Row("smddp_tf", 580.0, 19.5, 11000, 0.97, [4.0, 5.0], [0.2, 0.3], [6.0], [1.5, 1.0, 2.0], "right"),
+        elastic.Row("other", 600.0, 19.0, 90, 0.1, [3.0], [2.0], [None, 41.0], [], "none", "the job ended with exit code 1"),
     ]
     text = io.StringIO()
     elastic.show(rows, 60.0, Console(file=text, width=220))
@@ -84,6 +90,7 @@ def test_what_did_not_recover_is_said():
         next(line for line in text.getvalue().splitlines() if name in line) for name in ("smddp_tf", "other")
     )
     assert "0.970 of 580 s" in ours
+    assert "0.25 (0.30)" in ours
     assert "1.50 (2.00)" in ours
     assert "right" in ours
     assert "41.00 (41.00); 1 of 2 not within 60 s" in other
