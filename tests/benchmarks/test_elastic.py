@@ -82,19 +82,21 @@ def test_a_job_sees_sessions_that_begin_after_a_moment(tmp_path):
 def test_what_did_not_recover_is_said():
     rows = [
         elastic.Row("smddp_tf", 580.0, 19.5, 11000, 0.97, [4.0, 5.0], [0.2, 0.3], [6.0], [1.5, 1.0, 2.0], "right"),
-        elastic.Row("other", 600.0, 19.0, 90, 0.1, [3.0], [2.0], [None, 41.0], [], "none", "the job ended with exit code 1"),
+        elastic.Row(
+            "slower", 600.0, 19.0, 90, 0.1, [3.0], [2.0], [None, 41.0], [], "none", "it ended with exit code 1"
+        ),
     ]
     text = io.StringIO()
     elastic.show(rows, 60.0, Console(file=text, width=220))
     ours, other = (
-        next(line for line in text.getvalue().splitlines() if name in line) for name in ("smddp_tf", "other")
+        next(line for line in text.getvalue().splitlines() if name in line) for name in ("smddp_tf", "slower")
     )
     assert "0.970 of 580 s" in ours
     assert "0.25 (0.30)" in ours
     assert "1.50 (2.00)" in ours
     assert "right" in ours
     assert "41.00 (41.00); 1 of 2 not within 60 s" in other
-    assert "none; the job ended with exit code 1" in other
+    assert "none; it ended with exit code 1" in other
 
 
 def test_the_undisturbed_weights_are_those_of_any_shares():
