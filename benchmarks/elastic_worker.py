@@ -20,22 +20,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-__all__ = ["COMMIT_EVERY", "main", "rows_of", "undisturbed"]
+from tests.support.scripts.elastic_ranks import COMMIT_EVERY, WIDTH, rows_of, undisturbed
 
-ROWS, WIDTH = 60, 1000
-COMMIT_EVERY = 3
-
-
-def rows_of(batch: int) -> np.ndarray:
-    return np.random.default_rng(batch).integers(-9, 10, (ROWS, WIDTH)).astype(np.float64)
-
-
-def undisturbed(batches: int) -> np.ndarray:
-    """The weights after so many batches, each counted once."""
-    weights = np.zeros(WIDTH)
-    for batch in range(batches):
-        weights += rows_of(batch).sum(axis=0)
-    return weights
+__all__ = ["main"]
 
 
 def main(module: str, folder: Path, batches: int, seconds: float) -> None:

@@ -48,7 +48,9 @@ def test_all_ranks_have_the_layers_of_rank_0(hvd, rank, mpi, way):
     data = tf.data.Dataset.from_tensors((tuple(x), tf.ones((len(WORDS), 1))))
     model = adapted_model(rank)
     expected = mpi.bcast(model.predict(x, verbose=0))  # traces it, too
-    called = mpi.bcast(np.asarray(model(x)))  # Discretization of Keras 3.3 differs there
+    called = expected
+    if keras.__version__.startswith("3.3."):  # whose Discretization differs outside of `predict`
+        called = mpi.bcast(np.asarray(model(x)))
     model.optimizer.learning_rate = 0.0
     if way == "hvd":
         model.compile(hvk.DistributedOptimizer(keras.optimizers.SGD(0.0)), "mse")

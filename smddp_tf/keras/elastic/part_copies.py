@@ -64,9 +64,10 @@ class Commit:
 
     def parts(self) -> dict[int, Iterator[np.ndarray]]:
         """The elements of the partitioned variables, one after the other, by the rank whose parts they are."""
-        dtypes = [part.dtype.as_numpy_dtype for part in self._own_parts()]
+        mine = self._own_parts()
+        dtypes = [part.dtype.as_numpy_dtype for part in mine]
         kept = {owner: map(np.ndarray.view, parts, dtypes) for owner, parts in self.kept.items()}
-        return {self.rank: map(np.asarray, self._own_parts()), **kept}
+        return {self.rank: map(np.asarray, mine), **kept}
 
     def _own_parts(self) -> list[tf.Tensor]:
         pairs = zip(self.layouts, self.values)

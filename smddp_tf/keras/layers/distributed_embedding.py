@@ -97,8 +97,7 @@ class DistributedEmbedding(keras.layers.Layer):
         for table, layout in zip(tables, layouts):
             initializer = initial_part(table.initializer, layout, me)
             parts.append(self.add_weight(shape=layout.held(me), name=table.name, initializer=initializer))
-            if layout.is_sharded:
-                mark(parts[-1], layout)
+            mark(parts[-1], layout if layout.is_sharded else None)
         self._structure.layouts, self._parts = layouts, parts
         self.built = True
         if ranks > 1 and me == 0:
@@ -108,8 +107,8 @@ class DistributedEmbedding(keras.layers.Layer):
         """Replaces the variables inside of the tables by ones for the ranks of the present session, of zeros."""
         self._structure.layouts = self._layouts(size())
         for part, layout in zip(self._parts, self._structure.layouts):
-            part._initialize(tf.zeros(layout.held(rank()), part.dtype))
             part._shape = layout.held(rank())
+            part._initialize(tf.zeros(part._shape, part.dtype))
             mark(part, layout if layout.is_sharded else None)
 
     def _layouts(self, ranks: int) -> list[Layout]:

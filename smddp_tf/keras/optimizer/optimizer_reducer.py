@@ -88,8 +88,7 @@ class UpdateContext(NamedTuple):
             variables: the argument of `apply`; None stands for the variables that the optimizer was built with.
         """
         if variables is None:
-            trained = self.reducer.inner._trainable_variables if self.state is None else self.state.variables
-            variables = list(trained) if self.optimizer.built else []
+            variables = list(self.reducer.built_for(self.state)) if self.optimizer.built else []
             return variables if len(variables) == len(grads) else None
         return variables if grads else None
 
@@ -187,6 +186,10 @@ class OptimizerReducer:
         state, self._sharded = self.sharded(), None
         if self.passes is not None:
             self.passes = Passes(self.passes.backward_passes_per_step, self.passes.average_aggregated_gradients)
+        return self.built_for(state)
+
+    def built_for(self, state: ShardedState | None) -> Sequence[Any]:
+        """Returns the full variables that the optimizer was built for; `state` is its sharded state."""
         return self.inner._trainable_variables if state is None else state.variables
 
     def update_of(self, optimizer: Any, apply: Callable[..., Any], grads: Sequence[Any], given: Any) -> UpdateContext:

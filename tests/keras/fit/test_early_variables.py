@@ -74,6 +74,11 @@ def model_of(seen: list[bool], kind=keras.Model, optimizer=None, **options) -> k
     return model
 
 
+def traces(has_metrics: bool) -> list[bool]:
+    """Once from shapes, which Keras 3.3 does where there are metrics only, and the step."""
+    return [False, True] if has_metrics or not keras.__version__.startswith("3.3.") else [True]
+
+
 @pytest.mark.parametrize("options", [{}, {"metrics": ["mae"]}, {"metrics": ["mae"], "steps_per_execution": 3}])
 def test_the_step_is_traced_once(rank, options):
     seen: list[bool] = []
@@ -81,16 +86,17 @@ def test_the_step_is_traced_once(rank, options):
     before = AtFirstBatch(lambda model: (model.optimizer.built, len(model.optimizer.variables)))
     model.fit(*data_of(rank), batch_size=BATCH, verbose=0, callbacks=[before])
     assert before.seen == [(True, 2 + 2 * 2)]
-    assert seen in ([False, True], [True])  # from shapes, which Keras 3.3 does where there are metrics; the step
+    expected = traces("metrics" in options)
+    assert seen == expected
     model.fit(*data_of(rank), batch_size=BATCH, verbose=0)
-    assert seen.count(True) == 1
+    assert seen == expected
 
 
 def test_with_shards_of_the_state_too(hvd, rank):
     seen: list[bool] = []
     model = model_of(seen, optimizer=hvk.DistributedOptimizer(keras.optimizers.Adam(0.01), partition_state="world"))
     model.fit(*data_of(rank), batch_size=BATCH, verbose=0)
-    assert seen in ([False, True], [True])
+    assert seen == traces(has_metrics=False)
 
 
 def test_ranks_with_unequal_numbers_of_batches(hvd, rank):
