@@ -42,6 +42,7 @@ try:
     from smddp_tf.keras.optimizer.distributed import DistributedOptimizer, PartialDistributedOptimizer
     from smddp_tf.keras.schedules import scaled
     from smddp_tf.keras.sharding.memory import memory
+    from smddp_tf.keras.sharding.partitioned_weights import partition_weights
     from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
     from smddp_tf.keras.values import allgather, allreduce, broadcast, reducescatter
     from smddp_tf.monitor.summary import summary
@@ -64,7 +65,8 @@ __all__ = [
     "PartialDistributedGradientTape", "PartialDistributedOptimizer", "Product", "Sum", "SyncBatchNormalization",
     "allgather", "allreduce", "alltoall", "barrier", "broadcast", "callbacks", "data", "doctor", "elastic",
     "evaluate", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "insight", "join", "layers",
-    "load_model", "memory", "monitor", "plan_batch", "reducescatter", "scaled", "schedules", "summary",
+    "load_model", "memory", "monitor", "partition_weights", "plan_batch",
+    "reducescatter", "scaled", "schedules", "summary",
 ]  # fmt: skip
 __all__ += _functions.__all__
 __all__ += _topology_ops.__all__

@@ -29,11 +29,10 @@ def start() -> None:
             keras.distribution.set_distribution(keras.distribution.DataParallel())
 
 
-def _refuse_model_parallel(*args: Any, **kwargs: Any) -> None:
-    raise NotImplementedError(
-        "keras.distribution.ModelParallel is not available on TensorFlow. Use keras.distribution.DataParallel, which "
-        "trains on any number of ranks; for tables too large for one rank smddp_tf.keras.layers.DistributedEmbedding."
-    )
+def _model_parallel(plain: Any, *args: Any, **kwargs: Any) -> None:
+    """Keras's constructor. Weights are stored by the layout map; batches are shared among all ranks."""
+    plain(*args, **kwargs)
+    make_parts()
 
 
 if keras.config.backend() == "tensorflow":
@@ -45,11 +44,12 @@ if keras.config.backend() == "tensorflow":
     from smddp_tf.keras.optimizer.auto_wrap import wrap_at_first_step
     from smddp_tf.keras.optimizer.loss_scaling import reduce_before_finite_check
     from smddp_tf.keras.roles import current_distribution, global_means
+    from smddp_tf.keras.sharding.partitioned_weights import make_parts
     from smddp_tf.keras.sharding.shards import degree_of
 
     needs_keras_3("smddp_tf.keras.distribution")
     patches.replace(patch_table.BACKEND_FUNCTIONS, lambda _: distribution_lib)
-    patches.wrap(patch_table.MODEL_PARALLEL, _refuse_model_parallel)
+    patches.wrap(patch_table.MODEL_PARALLEL, _model_parallel)
     current_distribution.keep_through_clear_session()
     replace_inference()
     global_means.install()

@@ -186,8 +186,8 @@ GET_GLOBAL = _distribution(f"{_GLOBAL}.get_global_attribute", _CLEARED, "name", 
 SET_GLOBAL = _distribution(f"{_GLOBAL}.set_global_attribute", _CLEARED, "name", "value", also=_DROPPED)
 MODEL_PARALLEL = Patch(
     "keras.distribution.ModelParallel.__init__",
-    f"{_DISTRIBUTION}, with data parallelism only",
-    "a model is trained as if there were no ModelParallel",
+    f"{_DISTRIBUTION}, where each rank stores its parts of weights that a layout map divides",
+    "ModelParallel trains as DataParallel does, with full weights on each rank",
     False,
 )
 _PARTS = "`evaluate` shows the metrics of each rank's part of the data"
@@ -219,6 +219,10 @@ def _base_optimizer() -> list[type]:
     return [definer(_keras().optimizers.Optimizer, "save_own_variables")]
 
 
+def _base_layer() -> list[type]:
+    return [definer(_keras().Layer, "save_own_variables")]
+
+
 def _sharded_variables(name: str, parameter: str, owners: Callable[[], list[Any]] | None = None, **more: Any) -> Patch:
     return Patch(name, _SHARDED, _ONE_PART, True, owners, ("self", parameter), **more)
 
@@ -239,6 +243,16 @@ SWAP_EMA = Patch(
 SAVE_SLOTS = _sharded_variables("keras.Optimizer.save_own_variables", "store", _base_optimizer)
 LOAD_SLOTS = _sharded_variables("keras.Optimizer.load_own_variables", "store", _base_optimizer)
 ADD_SLOT = _sharded_variables("keras.Optimizer.add_variable_from_reference", "reference_variable", _base_optimizer)
+ADD_WEIGHT = Patch(
+    "keras.Layer.add_weight",
+    "weights that are made in `hvd.partition_weights`, or under a ModelParallel, are stored in parts",
+    "`hvd.partition_weights` does nothing",
+    True,
+    lambda: [definer(_keras().Layer, "add_weight")],
+    ("self", "initializer", "dtype", "regularizer", "constraint"),
+)
+SAVE_LAYER = _sharded_variables("keras.Layer.save_own_variables", "store", _base_layer)
+LOAD_LAYER = _sharded_variables("keras.Layer.load_own_variables", "store", _base_layer)
 # Before Keras 3.11 these two add their accumulators without a reference.
 ADD_ACCUMULATORS = _sharded_variables(
     "keras.optimizers.Adagrad.build", "var_list", lambda: [_keras().optimizers.Adagrad, _keras().optimizers.Ftrl]

@@ -25,6 +25,7 @@ from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.keras.roles.step_hooks import trace_again
 from smddp_tf.keras.roles.wrapping import reducer_on
 from smddp_tf.keras.saving.sharded_variables import divides, full_value, saves_together, shard_of, together
+from smddp_tf.keras.sharding import partitioned_weights
 from smddp_tf.rendezvous import rounds
 
 
@@ -199,6 +200,7 @@ class TensorFlowKerasState(ObjectState):
         for layer in self.model._flatten_layers():
             if hasattr(layer, "build_for_session"):
                 layer.build_for_session()
+        partitioned_weights.build_for_session(self.model)
         for optimizer in {id(inner): inner for inner in map(innermost, self._optimizers())}.values():
             build_for_session(optimizer)
         trace_again(self.model)

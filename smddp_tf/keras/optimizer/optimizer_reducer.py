@@ -24,7 +24,7 @@ from smddp_tf.gradients.reducer import GradientReducer
 from smddp_tf.keras.optimizer.accumulation import Passes
 from smddp_tf.keras.roles import global_means, running
 from smddp_tf.keras.roles.active_ranks import ActiveRanks, Window
-from smddp_tf.keras.sharding.sharded_state import ShardedState
+from smddp_tf.keras.sharding.sharded_state import ShardedState, layouts_of
 
 _updating = threading.local()
 
@@ -107,6 +107,7 @@ class UpdateContext(NamedTuple):
 
     def apply(self, reduced: Sequence[Any]) -> Any:
         """Lets Keras apply reduced gradients."""
+        self.reducer.clipped_layouts = layouts_of(reduced, self.variables)
         with self.reducer.applying(self):
             return self.keras(reduced)
 
@@ -133,6 +134,7 @@ class OptimizerReducer:
         aggregated: for Keras 2, the ids of variables whose gradients a `LossScaleOptimizer` around it, or the program,
             has made it reduce.
         reductions: for Keras 2, the numbers of reductions in graphs, and eagerly, when gradients were last applied.
+        clipped_layouts: of the gradients that Keras clips now; None for full ones.
         of_distribution: whether it reduces only because there is a `keras.distribution`.
     """
 
@@ -152,6 +154,7 @@ class OptimizerReducer:
         self.computed: dict[bool, frozenset[int]] = {False: frozenset(), True: frozenset()}
         self.aggregated: frozenset[int] = frozenset()
         self.reductions = (0, 0)
+        self.clipped_layouts: list[Any] = []
         self._sharded: ShardedState | None = None
         # By the arguments that differ between lists of gradients. The first one refuses wrong settings at once.
         self._reducers = {(settings.gradient_predivide_factor, False, 1): GradientReducer(self.name, settings)}

@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from smddp_tf.collectives.layouts import layout_of
 from smddp_tf.collectives.sparse import replaced
 from smddp_tf.keras.optimizer import same_batches
 from smddp_tf.keras.optimizer.accumulation import in_keras_window
@@ -21,6 +22,8 @@ from smddp_tf.keras.optimizer.optimizer_reducer import UpdateContext, When
 from smddp_tf.keras.roles import active_ranks
 from smddp_tf.keras.roles.optimizers import iterations_of
 from smddp_tf.keras.roles.wrapping import reducer_of
+from smddp_tf.keras.sharding.sharded_state import REFUSED
+from smddp_tf.keras.sharding.shards import FlatPart
 
 
 def apply_reduced(context: UpdateContext, grads: Sequence[Any]) -> Any:
@@ -76,15 +79,18 @@ def _apply_pass(context: UpdateContext, grads: Sequence[Any]) -> Any:
 
 
 def _refuse_norms(context: UpdateContext) -> None:
-    """Raises a NotImplementedError where an update of sharded tables is not element-wise."""
-    if not context.kept.complete:
+    """Raises a NotImplementedError where an update of sharded variables is not element-wise."""
+    layouts = [layout_of(context.variables[index]) for index in context.kept.complete]
+    if not layouts:
         return
     optimizer = context.reducer.inner
-    names = {each.__name__ for each in type(optimizer).__mro__} & {"Adafactor", "Lamb", "Muon"}
-    if names or optimizer.clipnorm or optimizer.global_clipnorm:
+    names = {each.__name__ for each in type(optimizer).__mro__} & REFUSED
+    norms = (optimizer.clipnorm or optimizer.global_clipnorm) and not all(isinstance(x, FlatPart) for x in layouts)
+    if names or norms:
         raise NotImplementedError(
-            "Adafactor, Lamb, Muon, `clipnorm` and `global_clipnorm` would see one rank's part only of tables that are "
-            f"partitioned over ranks. Received: {type(optimizer).__name__} with clipnorm={optimizer.clipnorm}, "
+            "Adafactor, Lamb and Muon would see one rank's part only of weights and tables that are partitioned over "
+            "ranks, and so would `clipnorm` and `global_clipnorm` of tables of DistributedEmbedding. "
+            f"Received: {type(optimizer).__name__} with clipnorm={optimizer.clipnorm}, "
             f"global_clipnorm={optimizer.global_clipnorm}. Use `clipvalue`, another optimizer, or "
             "placement='default_device'."
         )

@@ -23,7 +23,7 @@ from smddp_tf.keras.roles.wrapping import (
     wrapped_class,
 )
 from smddp_tf.keras.saving.sharded_variables import shard_of
-from smddp_tf.keras.sharding.sharded_state import ShardedState
+from smddp_tf.keras.sharding.sharded_state import ShardedState, clipped, layouts_of
 from smddp_tf.lifecycle import first_use
 
 
@@ -108,14 +108,18 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         apply_reduced(reducer_of(self).update_of(self, plain, grads, trainable_variables), grads)
 
     def _clip_gradients(self: Any, grads: Sequence[Any]) -> Any:
-        return grads if self.gradient_accumulation_steps else optimizer_class._clip_gradients(self, grads)
+        return grads if self.gradient_accumulation_steps else clip(self, grads, reducer_of(self).clipped_layouts)
+
+    def clip(self: Any, grads: Sequence[Any], layouts: Sequence[Any]) -> Any:
+        plain = functools.partial(optimizer_class._clip_gradients, self)
+        return clipped(self, grads, plain, layouts, reducer_of(self).name)
 
     def _backend_update_step(self: Any, grads: Sequence[Any], trainable_variables: Any, learning_rate: Any) -> None:
         if self.gradient_accumulation_steps:
             update = reducer_of(self).update
             if update is not None and update.when is When.IN_UPDATE:
                 grads = reduced(update.of(trainable_variables), grads)
-            grads = optimizer_class._clip_gradients(self, grads)
+            grads = clip(self, grads, layouts_of(grads, trainable_variables))
         optimizer_class._backend_update_step(self, grads, trainable_variables, learning_rate)
 
     def get_config(self: Any) -> Any:
@@ -156,7 +160,8 @@ def _sharded_members_for(optimizer_class: Any) -> dict[str, Any]:
 
     def _clip_gradients(self: Any, grads: Sequence[Any]) -> Any:
         if (state := _sharded(self)) is not None:
-            return state.clipped(self, grads, functools.partial(optimizer_class._clip_gradients, self))
+            plain = functools.partial(optimizer_class._clip_gradients, self)
+            return clipped(self, grads, plain, state.clipped_layouts, reducer_of(self).name)
         return members["_clip_gradients"](self, grads)
 
     def _use_weight_decay(self: Any, variable: keras.Variable) -> Any:

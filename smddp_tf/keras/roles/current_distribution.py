@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -56,6 +57,29 @@ def current() -> Any:
 def shards_batches() -> bool:
     """Whether the data are global batches, of which each rank takes a part, and not each rank's own."""
     return getattr(current(), "_auto_shard_dataset", True)
+
+
+def partition_of(layer: keras.Layer, name: str | None, shape: tuple[int, ...]) -> int | None:
+    """Returns the number of parts in which a new weight is stored by the layout map of a `ModelParallel`, else None.
+
+    Args:
+        layer: which makes the weight.
+        name: of the weight.
+        shape: of the weight.
+    """
+    layout_map = getattr(current(), "_layout_map", None)
+    if layout_map is None or name is None:
+        return None
+    with keras.name_scope(layer.name, caller=layer):
+        found = layout_map[keras.Variable("zeros", shape=(), name=name).path]
+    axes = [axis for axis in getattr(found, "axes", ()) if axis is not None]
+    if found is not None and len(found.axes) != len(shape):
+        raise ValueError(
+            f"A layout needs an axis or None for each dimension. Received: {tuple(found.axes)} for the weight '{name}' "
+            f"of layer '{layer.name}', of shape {shape}."
+        )
+    sizes = dict(zip(layout_map.device_mesh.axis_names, layout_map.device_mesh.shape))
+    return math.prod(sizes[axis] for axis in axes) if axes else None
 
 
 @contextlib.contextmanager

@@ -27,6 +27,8 @@ class _OfThread(threading.local):
         active: the `ActiveRanks` of the step that is being traced, or run eagerly; None: all ranks are active.
         batch: the `GlobalBatch` or `OwnBatch` of that step; None outside of the steps that `StepHooks` has put in.
         is_compiled_loss: whether Keras computes the loss of `compile` in it.
+        partition_of: `partition_of(layer, name, shape)` says into how many parts a weight is divided that is made now;
+            see `partitioned_weights.py`.
         saved_variables: the sharded variables, while all ranks save them together; see `sharded_variables.py`.
     """
 
@@ -35,6 +37,7 @@ class _OfThread(threading.local):
     active: Any = None
     batch: Any = None
     is_compiled_loss: bool = False
+    partition_of: Any = None
     saved_variables: Any = None
 
 

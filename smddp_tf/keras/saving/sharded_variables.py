@@ -195,8 +195,10 @@ def save_full_variables() -> None:
         patches.wrap(patch, _save)
     patches.wrap(patch_table.EXPORT, _export)
     patches.wrap(patch_table.SWAP_EMA, _set_model)
-    patches.wrap(patch_table.SAVE_SLOTS, _save_own_variables)
-    patches.wrap(patch_table.LOAD_SLOTS, _load_own_variables)
+    for patch in (patch_table.SAVE_SLOTS, patch_table.SAVE_LAYER):
+        patches.wrap(patch, _save_own_variables)
+    for patch in (patch_table.LOAD_SLOTS, patch_table.LOAD_LAYER):
+        patches.wrap(patch, _load_own_variables)
     patches.wrap(patch_table.ADD_SLOT, _add_variable_from_reference)
     patches.wrap(patch_table.ADD_ACCUMULATORS, _build)
 
@@ -225,17 +227,24 @@ def _export(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> 
     return together(self, lambda: plain(self, *args, **kwargs))
 
 
+def _own_variables(self: Any) -> list[Any]:
+    """The variables of an optimizer or a layer, in the order of its saved file."""
+    is_layer = isinstance(self, keras.Layer)
+    return [*self._trainable_variables, *self._non_trainable_variables] if is_layer else list(self.variables)
+
+
 def _save_own_variables(plain: Callable[..., None], self: Any, store: Any) -> None:
-    own: Any = {} if any(map(layout_of, self.variables)) else store
+    variables = _own_variables(self)
+    own: Any = {} if any(map(layout_of, variables)) else store
     plain(self, own)
     if own is not store:
         for key, value in own.items():
-            variable = self.variables[int(key)]
+            variable = variables[int(key)]
             store[key] = value if layout_of(variable) is None else full_value(variable)
 
 
 def _load_own_variables(plain: Callable[..., None], self: Any, store: Any) -> None:
-    variables, keys = self.variables, list(store.keys())
+    variables, keys = _own_variables(self), list(store.keys())
     if any(map(layout_of, variables)) and len(keys) == len(variables):
         store = {key: shard_of(variables[int(key)], store[key]) for key in keys}
     plain(self, store)

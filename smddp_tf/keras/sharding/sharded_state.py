@@ -31,7 +31,8 @@ from smddp_tf.keras._backend import keras
 from smddp_tf.keras.saving.sharded_variables import save_full_variables
 from smddp_tf.keras.sharding.shards import FlatPart, degree_of, shard_indices
 
-_REFUSED = {"Adafactor", "Lamb", "Muon", "ScheduleFreeAdamW"}
+# Optimizers that look at full tensors.
+REFUSED = {"Adafactor", "Lamb", "Muon", "ScheduleFreeAdamW"}
 
 
 class ShardedState:
@@ -45,6 +46,7 @@ class ShardedState:
         degree: the number of shards of the state; 1: it is not sharded.
         variables: the full variables that the optimizer was built for.
         parts: for each of them this rank's shard, a Keras variable; or itself where it is not sharded.
+        clipped_layouts: of the gradients that Keras clips now; None for full ones.
     """
 
     def __init__(self, partition_state: str | int | None, name: str) -> None:
@@ -53,7 +55,7 @@ class ShardedState:
         self.parts: list[Any] = []
         self._asked, self._name = partition_state, name
         self._variable_of: dict[int, Any] = {}  # by id of the `tf.Variable` inside of a part
-        self._clipped: list[bool] = []  # of the gradients that Keras clips now: are they parts?
+        self.clipped_layouts: list[Any] = []
         save_full_variables()
 
     @property
@@ -79,7 +81,7 @@ class ShardedState:
             optimizer: built.
             before: how many variables it had before it was built.
         """
-        names = {each.__name__ for each in type(optimizer).__mro__} & _REFUSED
+        names = {each.__name__ for each in type(optimizer).__mro__} & REFUSED
         of_unsharded = any(part is full for part, full in zip(self.parts, self.variables))
         slots = optimizer.variables[before:]
         wrong = [v for v in slots if (_varies(v) if layout_of(v) is not None else len(v.shape) and not of_unsharded)]
@@ -124,33 +126,12 @@ class ShardedState:
             None if grad is None else tf.identity(grad if part is full else _shard_of(grad, part))
             for grad, part, full in zip(grads, parts, variables)
         ]
-        pairs = zip(grads, parts, variables)
-        self._clipped = [part is not full for grad, part, full in pairs if grad is not None and not stays_local(full)]
+        self.clipped_layouts = layouts_of(grads, parts)
         result = plain(shards, parts)
         for grad, part, variable in zip(grads, parts, variables):
             if grad is not None and part is not variable and getattr(variable, "constraint", None) is not None:
                 variable.assign(variable.constraint(variable))
         return result
-
-    def clipped(self, optimizer: keras.optimizers.Optimizer, grads: Sequence[Any], plain: Callable[..., Any]) -> Any:
-        """Keras's `_clip_gradients`, with the norms of full gradients."""
-        norm, limit = optimizer.clipnorm, optimizer.clipnorm or optimizer.global_clipnorm
-        if not limit:
-            return plain(grads)
-        wide = tf.float64 if tf.float64 in [grad.dtype for grad in grads] else tf.float32
-        squares = tf.stack([tf.reduce_sum(tf.square(tf.cast(grad, wide))) for grad in grads])
-        of_parts = tf.constant(self._clipped)
-        all_ranks = ops.allreduce(squares, op=Sum, name=of_thread(f"{self._name} (norms of gradients)"))
-        replicas = basics.size() // self.degree
-        squares = tf.where(of_parts, all_ranks / replicas, squares)
-        if norm:
-            norms = tf.sqrt(squares)
-            factors = tf.unstack(limit / tf.maximum(norms, limit), num=len(grads))
-            return [grad * tf.cast(factor, grad.dtype) for grad, factor in zip(grads, factors)]
-        total = tf.sqrt(tf.reduce_sum(squares))
-        # As `keras.src.optimizers.base_optimizer.clip_by_global_norm`: what is not finite makes all NaN.
-        factor = limit * tf.minimum(1.0 / total, 1.0 / limit) + (total - total)
-        return [grad * tf.cast(factor, grad.dtype) for grad in grads]
 
     def gather(self, parts: Sequence[Any]) -> None:
         """Gives the variables the values of their parts, those of all ranks."""
@@ -194,6 +175,43 @@ class ShardedState:
                 f"), and this session has {basics.size()}. Parts of lost ranks are in commits on disk and saved files "
                 "only: make model and optimizer again, and load one of these."
             )
+
+
+def layouts_of(grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    """Returns the layouts of the gradients that Keras clips, None for full ones."""
+    pairs = zip(grads, variables)
+    return [layout_of(variable) for grad, variable in pairs if grad is not None and not stays_local(variable)]
+
+
+def clipped(
+    optimizer: keras.optimizers.Optimizer, grads: Sequence[Any], plain: Callable[..., Any], layouts: Sequence[Any],
+    name: str,
+) -> Any:  # fmt: skip
+    """Keras's `_clip_gradients`, with the norms of full gradients.
+
+    Args:
+        optimizer: whose gradients these are.
+        grads: shards, or full gradients that are equal on all ranks.
+        plain: `plain(grads)`.
+        layouts: from `layouts_of`.
+        name: of the optimizer, equal on all ranks.
+    """
+    norm, limit = optimizer.clipnorm, optimizer.clipnorm or optimizer.global_clipnorm
+    if not limit or not any(layouts):
+        return plain(grads)
+    wide = tf.float64 if tf.float64 in [grad.dtype for grad in grads] else tf.float32
+    squares = tf.stack([tf.reduce_sum(tf.square(tf.cast(grad, wide))) for grad in grads])
+    all_ranks = ops.allreduce(squares, op=Sum, name=of_thread(f"{name} (norms of gradients)"))
+    replicas = [basics.size() // layout.parts if layout else 1 for layout in layouts]
+    squares = tf.where([bool(layout) for layout in layouts], all_ranks / tf.constant(replicas, wide), squares)
+    if norm:
+        norms = tf.sqrt(squares)
+        factors = tf.unstack(limit / tf.maximum(norms, limit), num=len(grads))
+        return [grad * tf.cast(factor, grad.dtype) for grad, factor in zip(grads, factors)]
+    total = tf.sqrt(tf.reduce_sum(squares))
+    # As `keras.src.optimizers.base_optimizer.clip_by_global_norm`: what is not finite makes all NaN.
+    factor = limit * tf.minimum(1.0 / total, 1.0 / limit) + (total - total)
+    return [grad * tf.cast(factor, grad.dtype) for grad in grads]
 
 
 def _alternating(shape: tuple[int, ...], dtype: str | None = None) -> tf.Tensor:

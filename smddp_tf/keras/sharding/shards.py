@@ -64,11 +64,19 @@ class FlatPart(NamedTuple):
         full_shape: the shape of the variable.
         parts: the number of shards.
         shard_indices: for each rank, the index of its shard.
+        asked: of a weight, how it is divided among other ranks: an argument of `degree_of`.
     """
 
     full_shape: tuple[int, ...]
     parts: int
     shard_indices: tuple[int, ...]
+    asked: str | int | None = None
+
+    @classmethod
+    def of_weight(cls, full_shape: tuple[int, ...], asked: str | int | None) -> FlatPart:
+        """Returns the sharding of a weight over the ranks of the present session."""
+        degree = degree_of(asked)
+        return cls(full_shape, degree, shard_indices(degree), asked)
 
     @property
     def length(self) -> int:
