@@ -15,6 +15,7 @@ and its shared memory. A narrow model of as many layers has trained before, so g
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -44,47 +45,51 @@ def layers(width: int) -> Any:
     return keras.Model(inputs, keras.layers.Dense(1)(x))
 
 
-def train(width: int, optimizer: str, shard: int, overlap: bool) -> tuple[Any, Any]:
+def train(width: int, optimizer: str, shard: int, overlap: bool, weights: bool) -> tuple[Any, Any]:
     """Some steps of `fit`; returns the model and its optimizer."""
     import keras
 
     import smddp_tf.keras as hvd
 
-    model = layers(width)
+    with hvd.partition_weights(shard) if weights else contextlib.nullcontext():
+        model = layers(width)
     plain = getattr(keras.optimizers, optimizer)(1e-3, global_clipnorm=None if overlap else 1.0)
-    parts = shard if shard > 1 else None
+    parts = shard if shard > 1 and not weights else None
     model.compile(hvd.DistributedOptimizer(plain, name=f"width {width}", partition_state=parts), "mse")
     x = np.random.default_rng(hvd.rank()).normal(size=(BATCH * STEPS, width)).astype("float32")
     model.fit(x, x[:, :1], BATCH, verbose=0)
     return model, model.optimizer
 
 
-def work(folder: Path, optimizer: str, shard: int, overlap: bool, width: int) -> None:
+def work(folder: Path, optimizer: str, shard: int, overlap: bool, width: int, weights: bool) -> None:
     """The program of one rank."""
     import smddp_tf.keras as hvd
 
     os.environ["SMDDP_SHARED_TENSORS"] = "0"  # what a rank has read of the others would count in its resident memory
     hvd.init()
-    train(NARROW, optimizer, shard, overlap)
+    train(NARROW, optimizer, shard, overlap, weights)
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # VmHWM begins anew
     before = process_bytes("RssAnon")
-    model, used = train(width, optimizer, shard, overlap)
+    model, used = train(width, optimizer, shard, overlap, weights)
     largest = process_bytes("VmHWM") - process_bytes("RssFile") - process_bytes("RssShmem")
-    row = hvd.memory(model, used, partition_state=shard, batch=BATCH).rows[0]
     measured = largest - before + process_bytes("RssShmem")
+    full = layers(width) if weights else model
+    row = hvd.memory(full, used, partition_state=shard, batch=BATCH, weights=weights).rows[0]
     state = row.weights + row.slots + row.parts
     answer = {"predicted": row.total, "state": state, "parts": row.parts, "measured": measured}
     (folder / f"{hvd.rank()}.json").write_text(json.dumps(answer), encoding="utf-8")
     hvd.shutdown()
 
 
-def measure(ranks: int, optimizer: str, shard: int, allocator: str, overlap: bool) -> list[dict[str, Any]]:
+def measure(
+    ranks: int, optimizer: str, shard: int, allocator: str, overlap: bool, weights: bool
+) -> list[dict[str, Any]]:
     """The answers of all ranks."""
     os.environ.pop("MALLOC_MMAP_THRESHOLD_", None)
     if ALLOCATORS[allocator]:
         os.environ["MALLOC_MMAP_THRESHOLD_"] = ALLOCATORS[allocator]
     arguments = ("--folder", "{folder}", "--shard", str(shard), "--optimizers", optimizer)
-    arguments += ("--overlap",) if overlap else ()
+    arguments += (*(("--overlap",) if overlap else ()), *(("--weights",) if weights else ()))
     return answers_of_ranks("benchmarks.memory", ranks, RUN_SECONDS, *arguments)
 
 
@@ -95,12 +100,14 @@ def main() -> None:
     parser.add_argument("--optimizers", nargs="+", default=["SGD", "AdamW"])
     parser.add_argument("--allocators", nargs="+", default=list(ALLOCATORS), choices=list(ALLOCATORS))
     parser.add_argument("--overlap", action="store_true")
+    parser.add_argument("--weights", action="store_true")
     parser.add_argument("--shard", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--width", type=int, default=WIDTH, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.folder:
-        work(arguments.folder, arguments.optimizers[0], arguments.shard, arguments.overlap, arguments.width)
+        how = (arguments.optimizers[0], arguments.shard, arguments.overlap, arguments.width, arguments.weights)
+        work(arguments.folder, *how)
         return
     heads = ("optimizer", "ranks", "shard", "predicted", "allocator", "measured", "ratio")
     print("".join(f"{head:>12}" for head in heads))
@@ -108,7 +115,7 @@ def main() -> None:
     for optimizer in arguments.optimizers:
         for ranks, shard in [(each, shard) for each in arguments.ranks for shard in sorted({1, each})]:
             for allocator in arguments.allocators:
-                answers = measure(ranks, optimizer, shard, allocator, arguments.overlap)
+                answers = measure(ranks, optimizer, shard, allocator, arguments.overlap, arguments.weights)
                 predicted = max(answer["predicted"] for answer in answers)
                 measured = max(answer["measured"] for answer in answers)
                 cells = (optimizer, ranks, shard, f"{predicted / 1e6:.0f} MB", allocator, f"{measured / 1e6:.0f} MB")

@@ -17,7 +17,7 @@ from tensorflow.python.eager import cancellation
 
 from smddp_tf.basics import is_initialized, rank, size
 from smddp_tf.collectives import ops
-from smddp_tf.collectives.layouts import layout_of, mark
+from smddp_tf.collectives.layouts import identity, layout_of, mark
 from smddp_tf.collectives.objects import broadcast_object
 from smddp_tf.collectives.tensor_types import AnyOptimizer, AnyVariable
 from smddp_tf.exceptions import reason_of
@@ -110,6 +110,8 @@ def full_value(variable: AnyVariable) -> Any:
     layout, variables = layout_of(variable), running.here.saved_variables
     if layout is None:
         return variable.numpy()
+    if getattr(layout, "parts", 0) == 1:  # a weight, in a job that other ranks may join
+        return np.reshape(identity(variable).numpy(), layout.full_shape)
     if variables is None:
         raise RuntimeError(
             f"{variable.path} is partitioned over {size()} ranks, which must save it together: call `model.save` or "

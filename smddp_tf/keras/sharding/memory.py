@@ -18,6 +18,7 @@ from smddp_tf.gradients.options import partition_state_of
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.roles.optimizers import innermost, stays_local
 from smddp_tf.keras.roles.wrapping import reducer_on, unwrapped
+from smddp_tf.keras.sharding.partitioned_weights import MIN_ELEMENTS
 from smddp_tf.keras.sharding.sharded_state import ShardedState
 from smddp_tf.keras.sharding.shards import FlatPart, degree_of, possible_degrees
 
@@ -29,10 +30,10 @@ class MemoryRow:
     """Bytes of a rank, of the one that has most, where `degree` ranks share the optimizer's state."""
 
     degree: int
-    weights: int  # all variables of the model
+    weights: int  # all variables of the model, or this rank's parts of them
     slots: int  # the optimizer's variables, and the sums of `backward_passes_per_step`
-    parts: int  # of the weights: what is updated where state is shared
-    gradients: int  # full and dense; where state is shared, each makes room for the gathered weight
+    parts: int  # of the weights: what is updated where state is shared; where weights are in parts, see docs/memory.md
+    gradients: int  # full and dense, each makes room for the gathered weight; or in parts, where weights are
     activations: int  # what the backward pass needs of the forward pass; 0 without a batch
     engine: int  # shared memory of this rank, for fusion buckets
 
@@ -74,7 +75,7 @@ class MemoryReport:
 def memory(
     model: keras.Model, optimizer: keras.optimizers.Optimizer | None = None, *,
     partition_state: str | int | None = None, batch: Any = None, budget: int | None = None, ranks: int | None = None,
-    shard: str | int | None = None,
+    shard: str | int | None = None, weights: bool = False,
 ) -> MemoryReport:  # fmt: skip
     """Computes the bytes that a rank needs to train `model`, for each number of ranks that share the optimizer's state.
 
@@ -89,6 +90,8 @@ def memory(
         budget: bytes that a rank has, for `needed`.
         ranks: shows the degrees of a job with so many ranks instead: its divisors.
         shard: the older name of `partition_state`.
+        weights: boolean, whether the model will be made in `hvd.partition_weights`: the degrees are numbers of parts of
+            the weights then, of a model that is made without. Defaults to `False`.
 
     Returns:
         A `MemoryReport`; its numbers are bytes.
@@ -109,17 +112,18 @@ def memory(
         )
     allowed = possible_degrees() if partition_state is None else [degree_of(partition_state)]
     degrees = [degree for degree in range(1, ranks + 1) if ranks % degree == 0] if ranks else allowed
-    trainable, weights = list(model.trainable_variables), _bytes_of(model.variables)
+    trainable = list(model.trainable_variables)
     activations = 0 if batch is None else _activations(model, _inputs(model, batch))
     engine, rows = loader.core().stats()["arena_bytes"], []
     for degree in degrees:
         try:
-            slots, parts = _state(optimizer, trainable, degree)
+            slots, parts, gradients = _state(optimizer, trainable, degree, weights)
         except NotImplementedError:  # of an optimizer that needs full tensors
             if partition_state is not None:
                 raise
             break
-        rows.append(MemoryRow(degree, weights, slots, parts, _bytes_of(trainable), activations, engine))
+        stored = sum(_bytes_of([each]) // (degree if weights and _is_divided(each) else 1) for each in model.variables)
+        rows.append(MemoryRow(degree, stored, slots, parts, gradients, activations, engine))
     return MemoryReport(tuple(rows), budget)
 
 
@@ -127,8 +131,14 @@ def _bytes_of(variables: Iterable[keras.Variable], least: int = 0) -> int:
     return sum(math.prod(each.shape) * max(tf.as_dtype(each.dtype).size, least) for each in variables)
 
 
-def _state(optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable], degree: int) -> tuple[int, int]:
-    """The bytes of an optimizer's variables, and of the parts that they are built for."""
+def _is_divided(weight: keras.Variable) -> bool:
+    return tf.as_dtype(weight.dtype).is_floating and math.prod(weight.shape) >= MIN_ELEMENTS and not layout_of(weight)
+
+
+def _state(
+    optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable], degree: int, weights: bool
+) -> tuple[int, int, int]:
+    """The bytes of an optimizer's variables, of `MemoryRow.parts` and of the gradients."""
     inner, reducer, state = innermost(optimizer), reducer_on(optimizer), ShardedState(None, "hvd.memory")
     config, plain = inner.get_config(), unwrapped(type(inner))
     kept = getattr(reducer, "local", LocalSources()).indices(variables)
@@ -136,15 +146,19 @@ def _state(optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable
     with tf.Graph().as_default():
         for index, each in enumerate(variables):
             is_full = index in kept or stays_local(each) or 0 in each.shape  # as in `ShardedState.parts_for`
-            state.variables.append(_stand_in(each, 1))
-            state.parts.append(state.variables[-1] if is_full or degree == 1 else _stand_in(each, degree))
+            state.variables.append(_stand_in(each, degree if weights and _is_divided(each) else 1))
+            is_full = is_full or degree == 1 or weights
+            state.parts.append(state.variables[-1] if is_full else _stand_in(each, degree))
         copy = plain.from_config(config)
         outer, before = copy if inner is optimizer else unwrapped(type(optimizer))(copy), len(copy.variables)
         outer.build(state.parts)
         if degree > 1:
             state.check_slots(copy, before)
         shards = [part for part, full in zip(state.parts, state.variables) if part is not full]
-        return _bytes_of(outer.variables) + sums, _bytes_of(shards)
+        # Of weights in parts: two that are gathered and three gradients, or three; and temporaries of all updates.
+        largest = max([0, *(_bytes_of([each]) for each in variables if _is_divided(each))])
+        parts = 5 * largest + _bytes_of(state.variables) if weights and degree > 1 else _bytes_of(shards)
+        return _bytes_of(outer.variables) + sums, parts, _bytes_of(state.variables if weights else variables)
 
 
 def _stand_in(variable: keras.Variable, degree: int) -> keras.Variable:

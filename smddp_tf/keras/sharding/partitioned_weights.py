@@ -38,6 +38,7 @@ from smddp_tf.keras.sharding.sharded_state import gathered_parts
 from smddp_tf.keras.sharding.shards import FlatPart, degree_of
 from smddp_tf.rendezvous import rounds
 
+MIN_ELEMENTS = 1 << 16  # of a weight that is partitioned, by default
 _BACKWARD = "gradient_tape/"  # the name scope that TensorFlow gives the ops of a tape's gradients
 # Collections of a graph, in the order of tracing: the computations before which gathers were asked for; of gathers
 # for the backward pass what their readers wait for; reduced gradients.
@@ -45,13 +46,14 @@ _GATHERS, _AGAIN, _REDUCED = "smddp_weight_gathers", "smddp_weight_gathers_again
 
 
 @contextlib.contextmanager
-def partition_weights(partition: str | int = "world", *, min_elements: int = 1 << 16) -> Iterator[None]:
+def partition_weights(partition: str | int = "world", *, min_elements: int = MIN_ELEMENTS) -> Iterator[None]:
     """Weights of layers that are made inside are stored in parts on the ranks, and never in full on one of them.
 
     Layers gather a weight when they read it. Optimizers, wrapped or not, update the parts, so their state is in parts
     as well. All ranks must make the same layers in the same order, and read weights together: in `fit`, `evaluate`,
-    `predict` and `save` every rank takes part. Initial values are those that rank 0 draws. Files contain full weights,
-    and load on any number of ranks, with this and without.
+    `predict` and `save` every rank takes part. Initial values are those that rank 0 draws; where ranks come and go each
+    rank draws its own part, so all must have set the same random seed for those of one process. Files contain full
+    weights, and load on any number of ranks, with this and without.
 
     Example:
 
@@ -181,13 +183,18 @@ def _shape_of(layout: FlatPart) -> tuple[int]:
 
 
 def _initial_part(initializer: Callable[..., Any], layout: FlatPart) -> Callable[..., tf.Tensor]:
-    """Returns an initializer of a part: its elements of what rank 0 draws. One full weight exists at a time."""
+    """Returns an initializer of a part: its elements of what rank 0 draws. One full weight exists at a time.
+
+    In a job whose ranks change each rank draws itself, as a new one makes its model while the others go on.
+    """
 
     def draw(shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
         if not tf.executing_eagerly():  # Keras asks for shapes only
             return tf.zeros(shape, dtype)
         drawn = tf.convert_to_tensor(initializer(layout.full_shape, dtype=dtype))
-        return _own(ops.broadcast(drawn, 0, name="initial values of partitioned weights"), layout)
+        if not rounds.in_rounds(os.environ):
+            drawn = ops.broadcast(drawn, 0, name="initial values of partitioned weights")
+        return _own(drawn, layout)
 
     return draw
 

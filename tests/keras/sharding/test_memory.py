@@ -197,3 +197,18 @@ def test_mistakes(size):
     with pytest.raises(ValueError, match="knows the shapes of its inputs"):
         hvk.memory(open_shape, optimizer, batch=4)
     assert hvk.memory(open_shape, optimizer, batch=np.zeros((4, 5, 3), np.float32)).rows[0].activations > 0
+
+
+@pytest.mark.parametrize("name", ["adamw", "ema that overwrites"])
+def test_weights_in_parts(hvd, mpi, size, monkeypatch, name):
+    """The numbers for a model that is made without are those of the same model with its weights in parts."""
+    monkeypatch.setattr("smddp_tf.keras.sharding.memory.MIN_ELEMENTS", 300)
+    (row,) = hvk.memory(model_of(), OPTIMIZERS[name](), partition_state=size, weights=True).rows
+    with hvk.partition_weights(size, min_elements=300):
+        model = model_of()
+    optimizer = hvk.DistributedOptimizer(OPTIMIZERS[name]())
+    optimizer.build(model.trainable_variables)
+    assert row.weights <= largest(mpi, bytes_of(model.variables)) < row.weights + 4 * 16 * 2 < WEIGHTS
+    assert row.slots == largest(mpi, bytes_of(optimizer.variables))
+    assert row.gradients == largest(mpi, bytes_of(model.trainable_variables))
+    assert row.parts == 5 * 4 * HIDDEN[0] * HIDDEN[1] + row.gradients

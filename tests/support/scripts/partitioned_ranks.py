@@ -44,7 +44,8 @@ def divided() -> keras.Model:
 
     features = {name: FeatureConfig(name, table(name), (None,), (None, TABLES[name][1])) for name in TABLES}
     layer = DistributedEmbedding(features)
-    model = model_of(layer)
+    with hvd.partition_weights(min_elements=500):  # the kernel of 14 x 67
+        model = model_of(layer)
     layer.load_own_variables({str(number): values for number, values in enumerate(tables().values())})
     return model
 
