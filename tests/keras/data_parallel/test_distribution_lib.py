@@ -28,8 +28,6 @@ def test_devices_and_layouts(hvd, rank, size):
         wrong = keras.distribution.TensorLayout([None, "batch"], distribution.device_mesh)
         with pytest.raises(NotImplementedError, match="data parallelism only"):
             keras.distribution.distribute_tensor(value, wrong)
-        with pytest.raises(NotImplementedError, match="ModelParallel is not available"):
-            keras.distribution.ModelParallel(layout_map=keras.distribution.LayoutMap(mesh))
 
 
 def test_all_ranks_have_one_seed(hvd, rank, mpi):
