@@ -52,7 +52,6 @@ def broadcast_variables(
     Returns:
         In a graph of TensorFlow 1 the op that assigns, to be run in a session; in eager mode and `tf.function` None.
     """
-    del inplace
     done = _assigned(_checked(variables), root_rank, None)
     return tf.group(*done) if graph.is_for_session() else None
 

@@ -61,7 +61,6 @@ def broadcast_object(
         ValueError: `root_rank` is not a rank of the process set.
         RuntimeError: the root could not pickle its object. Raised on every rank.
     """
-    del session
     name = name or of_thread("broadcast_object")
     root_rank = checked_root(root_rank)
     is_root = basics.rank() == root_rank
@@ -126,11 +125,9 @@ def allgather_object(
     Raises:
         RuntimeError: a rank could not pickle its object. Raised on every rank.
     """
-    del session
     name = name or of_thread("allgather_object")
     gathered, lengths = loader.core().allgather(_packed(obj), "uint8", name, current())
-    payloads = np.split(gathered, np.cumsum(lengths)[:-1])
-    return [_unpacked(payload, rank) for rank, payload in enumerate(payloads)]
+    return [_unpacked(payload, rank) for rank, payload in enumerate(np.split(gathered, np.cumsum(lengths)[:-1]))]
 
 
 def _checked(length: int, rank: int) -> int:

@@ -87,8 +87,7 @@ class LocalSources:
         local = sorted(kept)
         shared = [index for index in range(len(grads)) if index not in kept]
         reduced = reduce([grads[index] for index in shared], [sources[index] for index in shared])
-        local_grads = self.divided([grads[index] for index in local])
-        return sparse.replaced(grads, (*shared, *local), (*reduced, *local_grads))
+        return sparse.replaced(grads, (*shared, *local), (*reduced, *self.divided([grads[index] for index in local])))
 
     def divided(self, grads: Sequence[Any]) -> list[Any]:
         """Returns local gradients as they are applied: divided by the number of ranks, if that was asked for.

@@ -120,7 +120,6 @@ class DistributedGradientTape(tf.GradientTape):
         Returns:
             The reduced gradients, in the structure of `sources`, with the shapes and dtypes of the local ones.
         """
-        del use_generic_names
         if isinstance(unconnected_gradients, bool):
             unconnected_gradients = tf.UnconnectedGradients.NONE
         grads = self._wrapped.gradient(target, sources, output_gradients, unconnected_gradients)

@@ -122,8 +122,7 @@ class RayExecutor:
             variables = assigned.variables_of_ranks(self._results(self._remote(place)))
             by_rank = sorted(zip(variables, self._workers), key=lambda each: int(each[0]["RANK"]))
             self._workers = [worker for _, worker in by_rank]
-            begun = [worker.call.remote(functools.partial(begin, {**shared, **own})) for own, worker in by_rank]
-            self._results(begun)
+            self._results([worker.call.remote(functools.partial(begin, {**shared, **own})) for own, worker in by_rank])
             if executable_cls is not None:
                 make = functools.partial(executable_cls, *(executable_args or ()), **(executable_kwargs or {}))
                 self._results(self._remote(lambda worker: setattr(worker, "executable", make())))

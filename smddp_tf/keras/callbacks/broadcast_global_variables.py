@@ -53,7 +53,6 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Iterable[AnyVariable] | None = None) -> None:
         super().__init__()
-        del device
         self.root_rank = checked_root(root_rank)
         self._kept_local = list(local_variables or [])
         self._sent: list[Any] = []

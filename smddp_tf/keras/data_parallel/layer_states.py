@@ -58,9 +58,7 @@ def refuse_stateful(model: keras.Model) -> None:
     Raises:
         ValueError: the model has such a layer.
     """
-    if current() is None or not shards_batches():
-        return
-    layer = stateful_layer(model)
+    layer = stateful_layer(model) if current() is not None and shards_batches() else None
     if layer is not None:
         rows = next((state.shape[0] for state in keras.tree.flatten(layer.states or ())), "all")
         raise ValueError(

@@ -82,7 +82,8 @@ class EpochData:
             if supply.steps_per_epoch is None and supply.batches not in (None, math.inf):
                 dataset = dataset.take(int(supply.batches or 0))
             if steps.watched:
-                pairs = dataset if by_rows else _with_flags(dataset)
+                flags = tf.data.Dataset.from_tensors(1.0).repeat()
+                pairs = dataset if by_rows else tf.data.Dataset.zip((flags, dataset))
                 self._padding = _padding_iterator(_padding_batches(pairs))
                 dataset = pairs.concatenate(_padding_batches(pairs))
             elif supply.steps_per_epoch is None:
@@ -270,11 +271,6 @@ def _padding_iterator(padding: tf.data.Dataset) -> Any:
     options = tf.data.Options()
     options.autotune.enabled = False
     return iter(padding.with_options(options))
-
-
-def _with_flags(dataset: tf.data.Dataset) -> Any:
-    """Returns the pairs (1.0, batch) of `dataset`."""
-    return tf.data.Dataset.zip((tf.data.Dataset.from_tensors(1.0).repeat(), dataset))
 
 
 def zeros_of(spec: object) -> Any:

@@ -108,8 +108,7 @@ def _evaluate_part(model: keras.Model, x: Any, y: Any, options: Any) -> tuple[di
 def _logs_without_data(model: keras.Model, data: Any) -> dict[str, Any]:
     """A rank without data has seen no batch, and metrics are made by the first: it gets one, and forgets it."""
     spec = data.dataset.element_spec
-    batch = zeros_of(spec if data.part is None else spec[1])
-    x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
+    x, y, weight = keras.utils.unpack_x_y_sample_weight(zeros_of(spec if data.part is None else spec[1]))
     logs: dict[str, Any] = model.test_on_batch(x, y, weight, return_dict=True)
     model.reset_metrics()
     return logs

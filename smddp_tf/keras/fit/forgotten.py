@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from smddp_tf import process_sets
-from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
 from smddp_tf.collectives import graph
 from smddp_tf.collectives.functions import were_broadcast
+from smddp_tf.collectives.rank_facts import warn_on_rank_zero
 from smddp_tf.gradients import reduced_once
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.roles.optimizers import innermost
@@ -74,14 +74,12 @@ def _reductions() -> tuple[int, int, int]:
 
 
 def _warn_of(model: keras.Model, is_meant_for_all_ranks: bool) -> None:
-    if rank() != 0:
-        return
     found = next(iter(optimizers_of(model)), None)
     name = type(innermost(found)).__name__ if found is not None else "..."
     why = "although its callbacks or a broadcast of its weights are for training on all ranks"
     if not is_meant_for_all_ranks:
         why = f"in a job of {size()} ranks. If rank {rank()} is to train alone, this is as it should be"
-    warn(
+    warn_on_rank_zero(
         f"Every rank trains a model of its own: the first step of `fit` reduced no gradients, {why}. "
         f"Received: an optimizer {name} that is not wrapped. Write: "
         f"model.compile(hvd.DistributedOptimizer(keras.optimizers.{name}(...)), ...)"

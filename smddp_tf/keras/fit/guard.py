@@ -50,7 +50,9 @@ class Guard:
         self._facts = facts_of(callbacks)  # after `agree`: of all ranks
         self._stopping = Stopping(model, callbacks)
         # After all callbacks, where any of them may itself talk to the other ranks: all must do so in one order.
-        self.votes_last = self._stopping.asks or any(_waits_for_batches(each) for each in callbacks)
+        # Keras waits for each batch's metrics for their sake; later versions mark those for which it need not.
+        waits_for_batches = [c for c in callbacks if looks_at_batches(c) and not getattr(c, "async_safe", False)]
+        self.votes_last = self._stopping.asks or bool(waits_for_batches)
         self._agreed = self._checked_start = False
         self._epochs_begun = 0
         self._first_epoch = FirstEpoch(plan.arguments["x"])
@@ -242,11 +244,6 @@ def compare_evaluated(model: keras.Model, data: EpochData | None) -> None:
     """Under a distribution: compares the batches that the ranks have evaluated; all call it together."""
     if data is not None and data.digests is not None:
         data.digests.compare(not data.steps_per_epoch and not model.stop_evaluating)
-
-
-def _waits_for_batches(callback: keras.callbacks.Callback) -> bool:
-    """Does it make Keras wait for each batch's metrics? What does not, in later versions, is marked as `async_safe`."""
-    return looks_at_batches(callback) and not getattr(callback, "async_safe", False)
 
 
 def _build_by_tracing(model: keras.Model, dataset: tf.data.Dataset) -> None:

@@ -68,8 +68,7 @@ class GlobalBatch:
 
 
 def _sum_over_ranks(number: tf.Tensor) -> tf.Tensor:
-    name = graph.tensor_name("keras_distribution_sum", None)
-    return emit.allreduce_list([number], ReduceSpec(Sum), name)[0]
+    return emit.allreduce_list([number], ReduceSpec(Sum), graph.tensor_name("keras_distribution_sum", None))[0]
 
 
 class OwnBatch(NamedTuple):

@@ -239,8 +239,7 @@ class Job:
             self._take_end(rank, End.decode(frame.body))
 
     def _take_end(self, rank: int, end: End) -> None:
-        is_cause = self._ranks.ends.add(rank, end)
-        self._output.end_of_rank(rank, last=is_cause)
+        self._output.end_of_rank(rank, last=self._ranks.ends.add(rank, end))
 
     def _end(self) -> None:
         """Ends mpirun, closes the connections, which ends the ranks, and kills ranks of this host that still run."""
