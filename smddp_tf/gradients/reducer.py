@@ -117,10 +117,9 @@ class GradientReducer:
 
     def _inputs(self, grads: Sequence[Any], variables: Sequence[Any], is_alone: bool, compiled: bool) -> list[Any]:
         grads, variables = list(grads), list(variables)
-        if self._reduction.op == Adasum and not self._options.sparse_as_dense:
-            for grad in grads:
-                if isinstance(grad, tf.IndexedSlices):
-                    sparse.check_slices(self._reduction)
+        has_slices = any(isinstance(grad, tf.IndexedSlices) for grad in grads)
+        if self._reduction.op == Adasum and not self._options.sparse_as_dense and has_slices:
+            sparse.check_slices(self._reduction)
         if len(grads) != len(variables):
             raise ValueError(
                 "Expected one gradient (or None) for each variable. "

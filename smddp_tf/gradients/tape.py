@@ -70,9 +70,8 @@ class DistributedGradientTape(tf.GradientTape):
         process_set: ProcessSet = global_process_set,
         scale_local_gradients: bool = True,
     ) -> None:
-        given = locals()
         _check_tape(gradtape)
-        options = ReduceOptions.of(given)
+        options = ReduceOptions.of(locals())
         # Not super().__init__(): recording, watched variables and the tape itself are the wrapped tape's.
         object.__setattr__(self, "_wrapped", gradtape)
         self._options = options
