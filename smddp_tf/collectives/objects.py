@@ -17,8 +17,7 @@ import cloudpickle
 import numpy as np
 
 from smddp_tf import basics
-from smddp_tf._native import loader
-from smddp_tf._native.threads import of_thread
+from smddp_tf._native import loader, threads
 from smddp_tf.collectives.root_ranks import checked_root
 from smddp_tf.process_sets import ProcessSet, current, global_process_set, scoped
 
@@ -61,7 +60,7 @@ def broadcast_object(
         ValueError: `root_rank` is not a rank of the process set.
         RuntimeError: the root could not pickle its object. Raised on every rank.
     """
-    name = name or of_thread("broadcast_object")
+    name = name or threads.of_thread("broadcast_object")
     root_rank = checked_root(root_rank)
     is_root = basics.rank() == root_rank
     payload = _packed(obj) if is_root else np.empty(0, np.uint8)
@@ -125,7 +124,7 @@ def allgather_object(
     Raises:
         RuntimeError: a rank could not pickle its object. Raised on every rank.
     """
-    name = name or of_thread("allgather_object")
+    name = name or threads.of_thread("allgather_object")
     gathered, lengths = loader.core().allgather(_packed(obj), "uint8", name, current())
     return [_unpacked(payload, rank) for rank, payload in enumerate(np.split(gathered, np.cumsum(lengths)[:-1]))]
 

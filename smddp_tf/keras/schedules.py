@@ -8,8 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import basics
-from smddp_tf.collectives import run_time_values
-from smddp_tf.collectives.reduce_op import Sum
+from smddp_tf.collectives import reduce_op, run_time_values
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.keras.roles.wrapping import reducer_on
@@ -60,7 +59,7 @@ def _counts(optimizer: keras.optimizers.Optimizer) -> tuple[int, int, int]:
         return basics.size(), passes, 1
     settings = reducer.settings
     ranks, own = settings.process_set.size(), settings.backward_passes_per_step
-    summed = (ranks if settings.op == Sum else 1) * (1 if settings.average_aggregated_gradients else own)
+    summed = (ranks if settings.op == reduce_op.Sum else 1) * (1 if settings.average_aggregated_gradients else own)
     return ranks, passes * own, summed if isinstance(inner, keras.optimizers.SGD) else 1
 
 

@@ -21,9 +21,7 @@ from smddp_tf.exceptions import HostsUpdatedInterrupt
 from smddp_tf.keras._backend import build_optimizer, optimizer_variables
 from smddp_tf.keras.elastic.part_copies import Commit, PartCopies, full_values
 from smddp_tf.keras.optimizer.reducing import build_for_session
-from smddp_tf.keras.roles.optimizers import innermost
-from smddp_tf.keras.roles.step_hooks import trace_again
-from smddp_tf.keras.roles.wrapping import reducer_on
+from smddp_tf.keras.roles import optimizers, step_hooks, wrapping
 from smddp_tf.keras.saving.sharded_variables import divides, full_value, saves_together, shard_of, together
 from smddp_tf.rendezvous import rounds
 
@@ -199,9 +197,9 @@ class TensorFlowKerasState(ObjectState):
         for layer in self.model._flatten_layers():
             if hasattr(layer, "build_for_session"):
                 layer.build_for_session()
-        for optimizer in {id(inner): inner for inner in map(innermost, self._optimizers())}.values():
+        for optimizer in {id(inner): inner for inner in map(optimizers.innermost, self._optimizers())}.values():
             build_for_session(optimizer)
-        trace_again(self.model)
+        step_hooks.trace_again(self.model)
 
     def _save_model(self) -> None:
         variables, sums = self._variables(), self._sums()
@@ -224,7 +222,7 @@ class TensorFlowKerasState(ObjectState):
 
     def _sums(self) -> list[tf.Variable]:
         """Returns the sums of `backward_passes_per_step` so far: each rank's own, made by the first pass."""
-        reducers = filter(None, map(reducer_on, self._optimizers()))
+        reducers = filter(None, map(wrapping.reducer_on, self._optimizers()))
         return [variable for each in reducers if each.passes is not None for variable in each.passes.variables]
 
 

@@ -18,11 +18,9 @@ from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.data.tf_datasets import known_length, without_autotune
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.uneven_batches import ERROR
-from smddp_tf.keras.data_parallel.global_batches import Part
-from smddp_tf.keras.data_parallel.same_data import Digests
+from smddp_tf.keras.data_parallel import global_batches, same_data
 from smddp_tf.keras.fit.uneven import StepsPlan, Supply, listed, uneven_message
-from smddp_tf.keras.roles import active_ranks, input_waits
-from smddp_tf.keras.roles.step_hooks import hooks_of
+from smddp_tf.keras.roles import active_ranks, input_waits, step_hooks
 
 _ATTRIBUTE = "smddp_data"  # of Keras's iterators; Keras keeps that of the validation in `fit`, and reads it again
 
@@ -43,7 +41,7 @@ class EpochData:
         uneven: runs the epochs of a `fit` whose ranks may differ; None where they cannot, or not yet.
     """
 
-    def __init__(self, iterator: Any, part: Part | None, source: object, has_rows: bool) -> None:
+    def __init__(self, iterator: Any, part: global_batches.Part | None, source: object, has_rows: bool) -> None:
         """Prepares the data for steps that are as many as this rank has batches.
 
         Args:
@@ -118,7 +116,7 @@ class EpochData:
         return self._padding
 
     @property
-    def digests(self) -> Digests | None:
+    def digests(self) -> same_data.Digests | None:
         """The digests that compare the ranks' batches, where these must be the same."""
         return None if self.part is None else self.part.digests
 
@@ -173,7 +171,7 @@ class UnevenEpochs:
     """
 
     def __init__(self, model: keras.Model, data: EpochData, supply: Supply, steps: StepsPlan, mode: str) -> None:
-        self._model, self._data, self._hooks = model, data, hooks_of(model, "train")
+        self._model, self._data, self._hooks = model, data, step_hooks.hooks_of(model, "train")
         self._supply, self._plan, self._mode = supply, steps, mode
         self._over, self._calls = False, 0
         self._active_steps_of_iterator = 0.0

@@ -13,9 +13,7 @@ from smddp_tf.collectives.functions import were_broadcast
 from smddp_tf.collectives.rank_facts import warn_on_rank_zero
 from smddp_tf.gradients import reduced_once
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.roles.optimizers import innermost
-from smddp_tf.keras.roles.step_hooks import hooks_of
-from smddp_tf.keras.roles.wrapping import optimizers_of
+from smddp_tf.keras.roles import optimizers, step_hooks, wrapping
 
 _checked: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -57,10 +55,10 @@ class FirstStep(keras.callbacks.Callback):
         """Replaces the train function, for one call."""
         if self._function is None and self.model not in _checked:
             _checked.add(self.model)
-            self._function = hooks_of(self.model, "train").intercept(self.model, self._run)
+            self._function = step_hooks.hooks_of(self.model, "train").intercept(self.model, self._run)
 
     def _first_call(self, iterator: Any) -> Any:
-        hooks_of(self.model, "train").release(self.model, self._run, self._function)
+        step_hooks.hooks_of(self.model, "train").release(self.model, self._run, self._function)
         before = _reductions()
         logs = self._function(iterator)
         if _reductions() == before:
@@ -74,8 +72,8 @@ def _reductions() -> tuple[int, int, int]:
 
 
 def _warn_of(model: keras.Model, is_meant_for_all_ranks: bool) -> None:
-    found = next(iter(optimizers_of(model)), None)
-    name = type(innermost(found)).__name__ if found is not None else "..."
+    found = next(iter(wrapping.optimizers_of(model)), None)
+    name = type(optimizers.innermost(found)).__name__ if found is not None else "..."
     why = "although its callbacks or a broadcast of its weights are for training on all ranks"
     if not is_meant_for_all_ranks:
         why = f"in a job of {size()} ranks. If rank {rank()} is to train alone, this is as it should be"

@@ -16,8 +16,7 @@ import click
 
 from smddp_tf.aliases import FAMILIES
 from smddp_tf.exceptions import LaunchError
-from smddp_tf.run.launch.fabric import FABRICS
-from smddp_tf.run.launch.settings import absolute
+from smddp_tf.run.launch import fabric, settings
 
 
 class _Ranks(click.types.IntParamType):
@@ -117,7 +116,7 @@ KNOBS = (
     Knob("timeline-mark-cycles", bool, "timeline", "Mark the engine's turns in the trace.",
          "SMDDP_TIMELINE_MARK_CYCLES"),
     Knob("monitor", str, "monitor", "Record steps and the use of all hosts in this folder, the same one on all hosts.",
-         as_text=absolute, key="folder", variable="SMDDP_MONITOR"),
+         as_text=settings.absolute, key="folder", variable="SMDDP_MONITOR"),
     Knob("stall-check-warning-time-seconds", int, "stall_check", "Warn when a rank has been missing so long.",
          "SMDDP_STALL_WARN_SECONDS", variable="HOROVOD_STALL_CHECK_TIME_SECONDS"),
     Knob("stall-check-shutdown-time-seconds", int, "stall_check",
@@ -175,7 +174,7 @@ OPTIONS = [
                  help="Set a variable for the ranks. NAME alone takes the value from here, unseen by other users."),
     click.option("--mpi-args", help='More arguments for mpirun: --mpi-args="--report-bindings".'),
     click.option("--binding-args", help="Arguments on binding, instead of --bind-to none --map-by slot."),
-    click.option("--fabric", type=click.Choice(FABRICS), envvar="SMDDP_FABRIC",
+    click.option("--fabric", type=click.Choice(fabric.FABRICS), envvar="SMDDP_FABRIC",
                  help="Messages between hosts: TCP, libfabric (EFA, ...) or UCX. Default: auto, which is TCP."),
     click.option("--tcp/--no-tcp", default=None, help="The same as --fabric tcp."),
     *map(_knob_option, KNOBS),
