@@ -72,6 +72,7 @@ class CommitFolder:
         self.path = urls.absolute(path)
         self.keep = keep
         self.prefix = prefix
+        self._lock_path = os.path.join(self.path, f".{prefix}lock")
         self._written = 0  # the number of the last commit, if this object has written it
         self._writer = ThreadPoolExecutor(1, "hvd.elastic commit")  # the interpreter's end waits for its work
         self._begun: Future[int] | None = None
@@ -201,10 +202,6 @@ class CommitFolder:
     def prefixes(self) -> list[str]:
         """With which prefixes there are commits in the folder."""
         return sorted({match[1] for name in urls.names_in(self.path) if (match := _NAME.fullmatch(name))})
-
-    @property
-    def _lock_path(self) -> str:
-        return os.path.join(self.path, f".{self.prefix}lock")
 
     def _opened_lock(self) -> IO[str]:
         os.makedirs(self.path, mode=0o700, exist_ok=True)

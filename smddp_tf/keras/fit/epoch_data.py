@@ -18,7 +18,7 @@ from smddp_tf.data.epochs import EpochsOfFit
 from smddp_tf.data.tf_datasets import known_length, without_autotune
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.uneven_batches import ERROR
-from smddp_tf.keras.data_parallel import global_batches, same_data
+from smddp_tf.keras.data_parallel.global_batches import Part
 from smddp_tf.keras.fit.uneven import StepsPlan, Supply, listed, uneven_message
 from smddp_tf.keras.roles import active_ranks, input_waits, step_hooks
 
@@ -35,13 +35,15 @@ class EpochData:
 
     Attributes:
         part: this rank's part of global batches; None without a `keras.distribution`.
+        digests: what compares the ranks' batches, where these must be the same.
+        batch_spec: the `tf.TensorSpec` of a batch's tensors, in their structure; None where the data are not tf.data's.
         steps_per_epoch: what Keras was given as that.
         dataset: what is read, before it is timed.
         epochs: the epoch numbers of data from `hvd.data.shard`.
         uneven: runs the epochs of a `fit` whose ranks may differ; None where they cannot, or not yet.
     """
 
-    def __init__(self, iterator: Any, part: global_batches.Part | None, source: object, has_rows: bool) -> None:
+    def __init__(self, iterator: Any, part: Part | None, source: object, has_rows: bool) -> None:
         """Prepares the data for steps that are as many as this rank has batches.
 
         Args:
@@ -51,12 +53,14 @@ class EpochData:
             has_rows: whether the steps take the pairs of `part`, as those of `evaluate` do.
         """
         # Not kept alive: an iterator must end with `fit`, not when cycles are collected.
-        self._reference = weakref.ref(iterator)
+        self._iterator: Callable[[], Any] = weakref.ref(iterator)
         self._own = iterator._distributed_dataset
+        self.batch_spec = getattr(self._own, "element_spec", None)
         self._has_rows = has_rows
         self._is_timed = False
         self._padding: Any = None
         self.part = part
+        self.digests = None if part is None else part.digests
         self.steps_per_epoch: int | None = iterator.steps_per_epoch
         self.epochs = EpochsOfFit(source)
         self.uneven: UnevenEpochs | None = None
@@ -96,17 +100,7 @@ class EpochData:
 
     def _give(self) -> None:
         """Lets Keras's iterator read the dataset."""
-        self._iterator._distributed_dataset = input_waits.Timed(self.dataset) if self._is_timed else self.dataset
-
-    @property
-    def _iterator(self) -> Any:
-        """Keras's, which keeps it for as long as it reads."""
-        return self._reference()
-
-    @property
-    def batch_spec(self) -> Any:
-        """The `tf.TensorSpec` of a batch's tensors, in their structure; None where the data are not of tf.data."""
-        return getattr(self._own, "element_spec", None)
+        self._iterator()._distributed_dataset = input_waits.Timed(self.dataset) if self._is_timed else self.dataset
 
     @property
     def padding(self) -> Any:
@@ -115,19 +109,14 @@ class EpochData:
             self._padding = input_waits.timed(self._padding)
         return self._padding
 
-    @property
-    def digests(self) -> same_data.Digests | None:
-        """The digests that compare the ranks' batches, where these must be the same."""
-        return None if self.part is None else self.part.digests
-
     def supply(self, steps_per_execution: int) -> Supply:
         """Returns the facts of this rank's data."""
         part = self.part
-        batches = self._iterator.data_adapter.num_batches if part is None or part.steps is None else part.steps
+        batches = self._iterator().data_adapter.num_batches if part is None or part.steps is None else part.steps
         if batches is None and isinstance(self.dataset, tf.data.Dataset) and known_length(self.dataset) == -1:
             batches = math.inf
         # Older versions of Keras unroll the steps of a call, and the end of the data cancels those before it as well.
-        breaks_off = steps_per_execution > 1 and not hasattr(type(self._iterator), "__next__")
+        breaks_off = steps_per_execution > 1 and not hasattr(type(self._iterator()), "__next__")
         rows = None if part is None else part.rows
         return Supply(batches, self.steps_per_epoch or None, steps_per_execution, breaks_off, rows)
 
@@ -156,9 +145,9 @@ class EpochData:
             continues: whether the data go on where the last epoch has left them.
         """
         if not continues:
-            self._iterator._current_iterator = None
-        self._iterator._num_batches = None
-        self._iterator.steps_per_epoch = 2**62 if steps == math.inf else int(steps)
+            self._iterator()._current_iterator = None
+        self._iterator()._num_batches = None
+        self._iterator().steps_per_epoch = 2**62 if steps == math.inf else int(steps)
 
 
 class UnevenEpochs:

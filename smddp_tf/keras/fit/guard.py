@@ -46,13 +46,13 @@ class Guard:
 
     def __init__(self, plan: TrainerPlan) -> None:
         callbacks, model = plan.callbacks, plan.model
-        self._plan = plan
+        self._plan, self.model = plan, model
         self._facts = facts_of(callbacks)  # after `agree`: of all ranks
         self._stopping = Stopping(model, callbacks)
+        # For the sake of these Keras waits for each batch's metrics; later versions mark those for which it need not.
+        waited_for = [c for c in callbacks if looks_at_batches(c) and not getattr(c, "async_safe", False)]
         # After all callbacks, where any of them may itself talk to the other ranks: all must do so in one order.
-        # Keras waits for each batch's metrics for their sake; later versions mark those for which it need not.
-        waits_for_batches = [c for c in callbacks if looks_at_batches(c) and not getattr(c, "async_safe", False)]
-        self.votes_last = self._stopping.asks or bool(waits_for_batches)
+        self.votes_last = self._stopping.asks or bool(waited_for)
         self._agreed = self._checked_start = False
         self._epochs_begun = 0
         self._first_epoch = FirstEpoch(plan.arguments["x"])
@@ -77,10 +77,6 @@ class Guard:
             **end_batch,
         )
         self.first, self.last = [first, data], [last]
-
-    @property
-    def model(self) -> Any:
-        return self._plan.model
 
     # --- before training ---
 
