@@ -14,9 +14,7 @@ from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.collectives import emit, graph, objects
 from smddp_tf.collectives.layouts import identity, layout_of
-from smddp_tf.collectives.objects import allgather_object as allgather_object
-from smddp_tf.collectives.objects import broadcast_object as broadcast_object
-from smddp_tf.collectives.objects import broadcast_object_fn as broadcast_object_fn
+from smddp_tf.collectives.objects import *  # noqa: F403
 from smddp_tf.exceptions import reason_of
 from smddp_tf.process_sets import ProcessSet, global_process_set
 
@@ -144,7 +142,7 @@ def _with_names(error: Any, variables: list[Any]) -> Any:
     if process_sets.current() or reason_of(error) != "tensors_differ":
         return error
     mine = [(getattr(v, "path", v.name), f"{tf.as_dtype(v.dtype).name} {list(v.shape)}") for v in variables]
-    of_ranks = allgather_object(mine, name=of_thread("broadcast_variables (which differ)"))
+    of_ranks = objects.allgather_object(mine, name=of_thread("broadcast_variables (which differ)"))
     other, index = first_difference([[kind for _, kind in each] for each in of_ranks])
     pair = of_ranks[0], of_ranks[other]
     root, differing = ([*map(" ".join, each), "no more"][min(index, len(each))] for each in pair)

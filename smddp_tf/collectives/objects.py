@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import cloudpickle
 import numpy as np
@@ -20,9 +20,6 @@ from smddp_tf import basics
 from smddp_tf._native import loader, threads
 from smddp_tf.collectives.root_ranks import checked_root
 from smddp_tf.process_sets import ProcessSet, current, global_process_set, scoped
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_object_fn"]
 
@@ -35,7 +32,7 @@ _MAX_BYTES = 1 << 40
 def broadcast_object(
     obj: Object | None,
     root_rank: int = 0,
-    session: tf.compat.v1.Session | None = None,
+    session: object = None,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Object:
@@ -75,7 +72,7 @@ def broadcast_object(
 
 def broadcast_object_fn(
     root_rank: int = 0,
-    session: tf.compat.v1.Session | None = None,
+    session: object = None,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Callable[[Object | None], Object]:
@@ -103,7 +100,7 @@ def broadcast_object_fn(
 @scoped
 def allgather_object(
     obj: Object,
-    session: tf.compat.v1.Session | None = None,
+    session: object = None,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> list[Object]:

@@ -203,14 +203,11 @@ _TOP_KEYS = {
     "output_filename", "prefix_timestamp", "ssh_identity_file", "ssh_port", "start_timeout", "fabric", "tcp", "verbose",
 }  # fmt: skip
 _TOP_ALIASES = {"np": "num_proc", "network_interface": "network_interfaces", "host_file": "hostfile"}
+_OF_ELASTIC = ("min_np", "max_np", "slots_per_host", "elastic_timeout", "reset_limit", "host_discovery_script")
 _KEYS_WITHOUT_KNOB = {
     "logging": {"hide_timestamp": "log_with_timestamp"},
-    "elastic": {
-        "min_np": "min_np", "min_num_proc": "min_np", "max_np": "max_np", "max_num_proc": "max_np",
-        "slots_per_host": "slots_per_host", "elastic_timeout": "elastic_timeout", "reset_limit": "reset_limit",
-        "host_discovery_script": "host_discovery_script",
-    },
-}  # fmt: skip
+    "elastic": {"min_num_proc": "min_np", "max_num_proc": "max_np", **{name: name for name in _OF_ELASTIC}},
+}
 
 # The headings of --help, and the parameters below each, in this order.
 _GROUPS = {

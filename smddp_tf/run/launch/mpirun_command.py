@@ -163,8 +163,7 @@ def _hydra_command(settings: Settings, mpi: Mpi, choice: Choice, environment: Ma
 
 
 def _hydra_hosts(settings: Settings) -> list[str]:
-    is_local = not settings.remote_hosts
-    names = ["localhost" if is_local else host.name for host in settings.hosts]
+    names = [host.name if settings.remote_hosts else "localhost" for host in settings.hosts]
     slots = {host.slots for host in settings.hosts}
     if len(slots) == 1:
         return ["-hosts", ",".join(names), "-ppn", str(slots.pop())]
