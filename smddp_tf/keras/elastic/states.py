@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import tensorflow as tf
 
@@ -15,8 +14,7 @@ from smddp_tf.collectives.functions import broadcast_variables
 from smddp_tf.collectives.layouts import layout_of
 from smddp_tf.collectives.objects import broadcast_object
 from smddp_tf.collectives.tensor_types import AnyOptimizer, AnyVariable
-from smddp_tf.elastic.state import ObjectState
-from smddp_tf.elastic.variables import check_fit, copies
+from smddp_tf.elastic.variables import VariablesState, check_fit, copies
 from smddp_tf.exceptions import HostsUpdatedInterrupt
 from smddp_tf.keras._backend import build_optimizer, optimizer_variables
 from smddp_tf.keras.elastic.part_copies import Commit, PartCopies, full_values
@@ -26,7 +24,7 @@ from smddp_tf.keras.saving.sharded_variables import divides, full_value, saves_t
 from smddp_tf.rendezvous import rounds
 
 
-class TensorFlowKerasState(ObjectState):
+class TensorFlowKerasState(VariablesState):
     """A state of a Keras model, its optimizer (slots, step counter, learning rate, loss scale) and Python objects.
 
     Random states that belong to the model (those of `Dropout`) are part of it, so training after a `restore` repeats
@@ -69,11 +67,6 @@ class TensorFlowKerasState(ObjectState):
         self._is_restored = False  # since the last sync
         self._save_model()
 
-    def save(self) -> None:
-        """Keeps the present values of model, optimizer and attributes."""
-        self._save_model()
-        super().save()
-
     def restore(self) -> None:
         """Gives model, optimizer and attributes the values of the last `save`."""
         for variable, value in self._saved:
@@ -113,9 +106,6 @@ class TensorFlowKerasState(ObjectState):
             for variable, value in self._saved
         ]
         return {"values": values, "attributes": super().to_disk()}
-
-    def _frozen(self) -> Any:
-        return {**self.to_disk(), "attributes": cloudpickle.dumps(super().to_disk())}  # the values are copies
 
     def from_disk(self, content: dict[str, Any]) -> None:
         """Takes over values and attributes. Raises ValueError when they are of another model."""
