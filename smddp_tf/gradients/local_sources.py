@@ -66,8 +66,7 @@ class LocalSources:
         scales = [index for index, variable in enumerate(variables) if stays_local(variable)]
         kept = sorted(self.indices(variables))
         complete = [index for index in kept if layout_of(variables[index]) is not None]
-        local = [index for index in kept if index not in complete]
-        return KeptGradients(local, complete, {*kept, *scales})
+        return KeptGradients([index for index in kept if index not in complete], complete, {*kept, *scales})
 
     def ranks(self) -> int:
         """Returns the number of ranks that share gradients with this one, itself included."""

@@ -126,5 +126,4 @@ def take_weights(model: Any, warning: str) -> None:
 
 def _optimizers(model: Any) -> list[Any]:
     optimizer = innermost(getattr(model, "optimizer", None))
-    has_rate = optimizer is not None and hasattr(optimizer.learning_rate, "assign")
-    return [optimizer] if has_rate else []
+    return [optimizer] if optimizer is not None and hasattr(optimizer.learning_rate, "assign") else []

@@ -114,8 +114,7 @@ class Guard:
         """Tells ranks that wait in `agree` that this one will not come."""
         if not self._agreed:
             self._agreed = True
-            text = "".join(traceback.format_exception_only(type(error), error)).strip()
-            objects_of_ranks({"error": text}, _BEGINS)
+            objects_of_ranks({"error": "".join(traceback.format_exception_only(type(error), error)).strip()}, _BEGINS)
 
     @staticmethod
     def _check_equal(of_ranks: Sequence[dict[str, Any]], fact: str, what: str) -> None:
@@ -215,8 +214,7 @@ class Guard:
         if of_ranks[:, 0].any():
             self.model.stop_training = True
         if (digests := self._data.digests) is not None:
-            ended = self._plan.mode == JOIN and not self._data.steps_per_epoch
-            digests.compare(ended and not self.model.stop_training)
+            digests.compare(self._plan.mode == JOIN and not (self._data.steps_per_epoch or self.model.stop_training))
         if self._epochs_begun == 1:
             self._first_epoch.warn_if_all_read_all(of_ranks[:, 1].tolist())
         if equal_state.take_rates(self.model, of_ranks[:, 2:], "ended") or self._facts.set_state:

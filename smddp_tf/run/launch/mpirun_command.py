@@ -157,8 +157,7 @@ def _hydra_command(settings: Settings, mpi: Mpi, choice: Choice, environment: Ma
     for name, value in _changed(settings.variables, environment, on_the_line=True).items():
         line += ["-genv", name, value]
     extra = {"HYDRA_LAUNCHER_EXTRA_ARGS": shlex.join(settings.ssh)} if settings.ssh else {}
-    given = {**mpich_variables(settings.fabric), **settings.variables}
-    variables = _changed(given, environment, on_the_line=False)
+    variables = _changed({**mpich_variables(settings.fabric), **settings.variables}, environment, on_the_line=False)
     return MpirunCommand((*line, *settings.mpi_args), {**variables, **extra}, forwards_all=True)
 
 
