@@ -12,8 +12,7 @@ import tensorflow as tf
 from smddp_tf import process_sets
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
-from smddp_tf.collectives import emit, graph, objects
-from smddp_tf.collectives.layouts import identity, layout_of
+from smddp_tf.collectives import emit, graph, layouts, objects
 from smddp_tf.collectives.objects import *  # noqa: F403
 from smddp_tf.exceptions import reason_of
 from smddp_tf.process_sets import ProcessSet, global_process_set
@@ -156,7 +155,7 @@ def _is_reference(variable: object) -> bool:
 
 def were_broadcast(variables: Iterable[Any]) -> bool:
     """Returns whether this rank has passed one of these to `broadcast_variables`."""
-    return any(_broadcast.get(id(own)) is own for own in map(identity, variables))
+    return any(_broadcast.get(id(own)) is own for own in map(layouts.identity, variables))
 
 
 def _checked(variables: Any) -> list[Any]:
@@ -169,7 +168,7 @@ def _checked(variables: Any) -> list[Any]:
                 "`variables` must hold tf.Variables or Keras variables. "
                 f"Received: an object of type {type(variable).__name__}. For tensors use hvd.broadcast."
             )
-    _broadcast.update({id(own): own for own in map(identity, checked) if isinstance(own, tf.Variable)})
+    _broadcast.update({id(own): own for own in map(layouts.identity, checked) if isinstance(own, tf.Variable)})
     return checked
 
 
@@ -181,7 +180,7 @@ def _that_can_travel(variables: list[Any]) -> list[Any]:
             f"broadcast_variables left {len(skipped)} variables as they are, because their dtype cannot be sent: "
             f"{names}. Give them the same value on every rank yourself, for example with hvd.broadcast_object."
         )
-    return [v for v in variables if layout_of(v) is None and not any(v is other for other in skipped)]
+    return [v for v in variables if layouts.layout_of(v) is None and not any(v is other for other in skipped)]
 
 
 def _broadcast_strings(text: tf.Tensor, root_rank: int, name: str) -> tf.Tensor:

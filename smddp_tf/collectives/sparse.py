@@ -73,10 +73,8 @@ def mapped(function: Callable[[tf.Tensor], tf.Tensor], grad: Gradient) -> Any:
 
 def replaced(grads: Sequence[Any], indices: Iterable[int], others: Iterable[Any]) -> list[Any]:
     """Returns `grads` with the elements at `indices` replaced by `others`, one for each index."""
-    results = list(grads)
-    for index, other in zip(indices, others):
-        results[index] = other
-    return results
+    other_at = dict(zip(indices, others))
+    return [other_at.get(index, grad) for index, grad in enumerate(grads)]
 
 
 def is_small(slices: tf.IndexedSlices, shape: tf.TensorShape) -> bool:

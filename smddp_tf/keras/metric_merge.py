@@ -118,12 +118,9 @@ def check_same_on_all_ranks(values: Mapping[str, np.ndarray], needed_by: str) ->
 
 def leaves(metrics: Iterable[Any]) -> list[Any]:
     """Returns the single metrics: Keras wraps the metrics of `compile` in one `CompileMetrics`."""
-    by_id = {}
-    for metric in metrics:
-        inner = getattr(metric, "metrics", None)
-        for leaf in leaves(inner) if inner is not None else [metric]:
-            by_id[id(leaf)] = leaf
-    return list(by_id.values())
+    pairs = [(metric, getattr(metric, "metrics", None)) for metric in metrics]
+    found = [leaf for metric, inner in pairs for leaf in ([metric] if inner is None else leaves(inner))]
+    return list({id(leaf): leaf for leaf in found}.values())
 
 
 def exact_metrics(model: keras.Model) -> list[Any]:

@@ -143,7 +143,6 @@ def _knob_option(knob: Knob) -> Callable[..., Any]:
 
 
 _FLAG: dict[str, Any] = {"is_flag": True, "default": None}
-_HIDDEN: dict[str, Any] = {"hidden": True}
 
 OPTIONS = [
     click.option("-v", "--version", "show_version", help="Print the version.", **_FLAG),
@@ -178,11 +177,11 @@ OPTIONS = [
                  help="Messages between hosts: TCP, libfabric (EFA, ...) or UCX. Default: auto, which is TCP."),
     click.option("--tcp/--no-tcp", default=None, help="The same as --fabric tcp."),
     *map(_knob_option, KNOBS),
-    click.option("--disable-cache", help="No meaning here: there is no cache of checks.", **_FLAG, **_HIDDEN),
+    click.option("--disable-cache", help="No meaning here: there is no cache of checks.", hidden=True, **_FLAG),
     click.option("--mpi/--no-mpi", "use_mpi", default=None,
                  help="Start the ranks by MPI (the default), or without it, by ssh; they connect by TCP then."),
-    click.option("--gloo", "use_gloo", help="The same as --no-mpi.", **_FLAG, **_HIDDEN),
-    click.option("--jsrun", "use_jsrun", **_FLAG, **_HIDDEN),
+    click.option("--gloo", "use_gloo", help="The same as --no-mpi.", hidden=True, **_FLAG),
+    click.option("--jsrun", "use_jsrun", hidden=True, **_FLAG),
     click.option("--elastic", help="Start again after a failure, from the last commit of hvd.elastic.", **_FLAG),
     click.option("--min-np", "--min-num-proc", "min_np", type=int,
                  help="Go on, or start again, with fewer ranks, this many at least. Implies --elastic."),
@@ -192,7 +191,7 @@ OPTIONS = [
     click.option("--slots-per-host", "--slots", "slots_per_host", type=int, help="Ranks of a host that does not say."),
     click.option("--elastic-timeout", type=int, help="Seconds to wait for hosts. Default: 600."),
     click.option("--reset-limit", type=int, help="How often the job may start again. Default: no limit."),
-    click.option("--blacklist-cooldown-range", type=int, nargs=2, **_HIDDEN),
+    click.option("--blacklist-cooldown-range", type=int, nargs=2, hidden=True),
     click.option("--host-discovery-script", help="Prints the hosts there are, while the job runs. Needs --no-mpi."),
 ]  # fmt: skip
 
