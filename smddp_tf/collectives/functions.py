@@ -132,8 +132,7 @@ def _assigned(variables: list[Any], root_rank: int, name: str | None) -> list[An
 def first_difference(of_ranks: Sequence[Sequence[Any]]) -> Any:
     """Returns the first rank whose list differs from that of rank 0, and the first index where it does; else None."""
     pairs = ((other, itertools.zip_longest(of_ranks[0], theirs)) for other, theirs in enumerate(of_ranks))
-    found = ((other, index) for other, both in pairs for index, (one, two) in enumerate(both) if one != two)
-    return next(found, None)
+    return next(((other, index) for other, both in pairs for index, (one, two) in enumerate(both) if one != two), None)
 
 
 def _with_names(error: Any, variables: list[Any]) -> Any:

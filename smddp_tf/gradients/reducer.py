@@ -197,9 +197,13 @@ def _name_of(variable: object) -> str:
 
 def _notes_on_the_rest(grads: Sequence[Any], variables: Sequence[Any]) -> list[str]:
     """Returns a line for every gradient that is not dense: the ranks compare them with the plan."""
-    rest = [(i, grad) for i, grad in enumerate(grads) if grad is None or isinstance(grad, tf.IndexedSlices)]
-    kinds = ["none" if grad is None else f"rows of {tf.TensorShape(variables[index].shape)}" for index, grad in rest]
-    return [f"gradient {index}: {kind}" for (index, _), kind in zip(rest, kinds)]
+    notes = []
+    for index, (grad, variable) in enumerate(zip(grads, variables)):
+        if grad is None:
+            notes.append(f"gradient {index}: none")
+        elif isinstance(grad, tf.IndexedSlices):
+            notes.append(f"gradient {index}: rows of {tf.TensorShape(variable.shape)}")
+    return notes
 
 
 def _check_predivide(factor: float, op: int) -> None:

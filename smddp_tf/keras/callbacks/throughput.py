@@ -126,8 +126,7 @@ class Throughput(keras.callbacks.Callback):
         if before is not None:
             waited, batches, samples = (now - then for now, then in zip(counted, before))
             if batches:
-                per_call = self.model.steps_per_execution
-                self._times.end(waited, int(samples), self._epoch, int(batches), marks, per_call)
+                self._times.end(waited, int(samples), self._epoch, int(batches), marks, self.model.steps_per_execution)
                 self._running = _shown(self._times.sums, size() if self._together else 1)
         return counted
 

@@ -76,8 +76,7 @@ class EpochData:
         """
         dataset, by_rows = self._own, steps is not None and steps.by_rows
         if self.part is not None:
-            has_rows = self._has_rows or by_rows
-            dataset = self.part.pairs if has_rows else self.part.pairs.map(lambda rows, batch: batch)
+            dataset = self.part.pairs if self._has_rows or by_rows else self.part.pairs.map(lambda rows, batch: batch)
         if is_initialized() and size() > 1 and isinstance(dataset, tf.data.Dataset):
             dataset = without_autotune(dataset)
         if supply is not None and steps is not None:

@@ -28,8 +28,7 @@ def watching(model: keras.Model, callbacks: Iterable[Any]) -> list[Any]:
 
     Nothing where there are process sets: which ranks train together is then the user's to know.
     """
-    alone = len(process_sets.process_set_ids()) > 1
-    return [] if alone else [FirstStep(is_meant_for_all_ranks(model, callbacks))]
+    return [] if len(process_sets.process_set_ids()) > 1 else [FirstStep(is_meant_for_all_ranks(model, callbacks))]
 
 
 class FirstStep(keras.callbacks.Callback):

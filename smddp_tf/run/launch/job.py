@@ -245,7 +245,7 @@ class Job:
         """Ends mpirun, closes the connections, which ends the ranks, and kills ranks of this host that still run."""
         self._starters.close(self._seconds_to_end())
         self._server.close()
-        remaining = [number for host, number in self._ranks.started.values() if host == socket.gethostname()]
+        remaining = [process_id for host, process_id in self._ranks.started.values() if host == socket.gethostname()]
         give_up_at = time.monotonic() + _TERM_SECONDS
         while remaining and time.monotonic() < give_up_at:
             remaining = [process_id for process_id in remaining if _is_supervisor(process_id)]
