@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from smddp_tf import basics, compat, process_sets
 from smddp_tf._native.tensorflow_import import import_with_tensorflow
-from smddp_tf.aliases import table
-from smddp_tf.aliases.finder import Finder
+from smddp_tf.aliases import finder, table
 from smddp_tf.basics import *
 from smddp_tf.collectives.reduce_op import Adasum, Average, Max, Min, Product, Sum
 from smddp_tf.lifecycle import first_use
 from smddp_tf.process_sets import *
 
 first_use.at_use(compat.install_by_default)
-sys.meta_path.append(Finder(table.MOVED))  # last: for what lies nowhere else
+sys.meta_path.append(finder.Finder(table.MOVED))  # last: for what lies nowhere else
 
 if TYPE_CHECKING:
     from smddp_tf import compression as compression

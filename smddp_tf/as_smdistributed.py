@@ -1,7 +1,5 @@
 """Once this is imported, imports of `smdistributed` resolve to smddp_tf, here and in child processes."""
 
-from __future__ import annotations
-
 from smddp_tf import aliases
 
 aliases.install_everywhere("smdistributed")

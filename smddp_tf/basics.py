@@ -16,12 +16,9 @@ from typing import TYPE_CHECKING, Any
 from smddp_tf import process_sets as sets
 from smddp_tf._native import loader, shared_tensors
 from smddp_tf.exceptions import LaunchError, reason_of
-from smddp_tf.lifecycle import children, first_use, notes, rank_variables, uncaught, versions
-from smddp_tf.lifecycle.aliased import is_aliased
-from smddp_tf.lifecycle.placement import Placement, why_apart
+from smddp_tf.lifecycle import aliased, children, first_use, notes, placement, rank_variables, uncaught, versions
 from smddp_tf.monitor import recording, timeline
-from smddp_tf.rendezvous import rounds, starters
-from smddp_tf.rendezvous.meeting import World, meet
+from smddp_tf.rendezvous import meeting, rounds, starters
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -87,7 +84,7 @@ def init(
     notes.tell(notes.BEGINS, os.environ)
     _begin_session(ranks, address)
     notes.tell(notes.HAS_BEGUN, os.environ)
-    if is_aliased("horovod") and mpi_enabled():
+    if aliased.is_aliased("horovod") and mpi_enabled():
         numbers = rank(), size(), local_rank(), local_size(), cross_rank(), cross_size()
         rank_variables.set_those_missing(os.environ, numbers)
     if "tensorflow" in sys.modules:
@@ -286,14 +283,14 @@ def rocm_built() -> bool:
     return False
 
 
-def _world(has_communicator: bool, ranks: list[int]) -> World:
+def _world(has_communicator: bool, ranks: list[int]) -> meeting.World:
     """Where the other ranks are; without addresses they are MPI's, which is loaded then, or there are none."""
     core, alone = loader.core(), (0, list[str](), b"", -1)
     if rounds.in_rounds(os.environ):
         if ranks or has_communicator:
             raise ValueError(f"`comm` must be None in a job whose ranks come and go. Received: comm={ranks}.")
         world, place = rounds.join(os.environ)
-        os.environ.update(rank_variables.variables_of(Placement(*place)))
+        os.environ.update(rank_variables.variables_of(placement.Placement(*place)))
         return world
     if core.needs_mpi(has_communicator, is_initialized=False):
         loader.load_mpi()
@@ -302,7 +299,7 @@ def _world(has_communicator: bool, ranks: list[int]) -> World:
     if start := None if off else starters.find_start(os.environ):
         if ranks and sorted(ranks) != list(range(start.size)):
             raise ValueError(f"`comm` can name some ranks only in jobs of MPI. Expected: None. Received: comm={ranks}.")
-        return meet(start, os.environ, core.start_timeout())
+        return meeting.meet(start, os.environ, core.start_timeout())
     if core.needs_mpi(has_communicator, loader.mpi_is_initialized()):
         loader.load_mpi()
     return alone
@@ -341,7 +338,7 @@ def _check_not_apart(comm: object) -> None:
         world = size()
     else:
         return  # some ranks of a world
-    if _began_with is None and not rounds.in_rounds(os.environ) and (reason := why_apart(os.environ, world)):
+    if _began_with is None and not rounds.in_rounds(os.environ) and (reason := placement.why_apart(os.environ, world)):
         raise LaunchError(reason)
 
 

@@ -35,8 +35,7 @@ def main() -> None:
     optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.003 * hvd.size()))
     model.compile(optimizer, loss, metrics=["accuracy"], jit_compile=arguments.jit_compile)
     data = hvd.data.shard((x, y), batch_size=32, shuffle=True)
-    start = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
-    model.fit(data, epochs=arguments.epochs, callbacks=[start], verbose=2)
+    model.fit(data, epochs=arguments.epochs, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)], verbose=2)
 
     accuracy = float(np.mean(model.predict(x, verbose=0).argmax(axis=1) == y))
     content = b"".join(np.ascontiguousarray(weight.numpy()).tobytes() for weight in model.weights)

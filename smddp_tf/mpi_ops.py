@@ -1,7 +1,5 @@
 """The names of `horovod.tensorflow.mpi_ops`, for scripts that import them from there."""
 
-from __future__ import annotations
-
 from smddp_tf._native import needs_tensorflow  # noqa: F401
 
 # isort: split

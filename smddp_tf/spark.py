@@ -19,11 +19,9 @@ from typing import Any
 
 from smddp_tf import aliases
 from smddp_tf.exceptions import LaunchError
-from smddp_tf.lifecycle import assigned
-from smddp_tf.lifecycle.uncaught import is_consequence
+from smddp_tf.lifecycle import assigned, uncaught
 from smddp_tf.run.launch import function
-from smddp_tf.run.rank import task
-from smddp_tf.run.rank.processes import end_with_parent, isolated
+from smddp_tf.run.rank import processes, task
 
 __all__ = ["HorovodRunner", "run"]
 
@@ -112,7 +110,7 @@ def _run_rank(payload: bytes, shared: Mapping[str, str]) -> Iterator[tuple[int, 
     mine = assigned.variables_of_ranks([json.loads(text) for text in said])[number]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     assigned.take_place(environment, {**shared, **mine})
-    words = isolated("smddp_tf.spark", sys.executable)
+    words = processes.isolated("smddp_tf.spark", sys.executable)
     ended = subprocess.run(words, input=payload, stdout=subprocess.PIPE, env=environment, check=False)
     nothing = pickle.dumps((f"exit code {ended.returncode}, without a result", False, b""))
     failed, because_of_another, answer = pickle.loads(ended.stdout or nothing)
@@ -125,12 +123,12 @@ def _run_rank(payload: bytes, shared: Mapping[str, str]) -> Iterator[tuple[int, 
 
 def main() -> None:
     """A rank: calls the function that it reads from standard input, and writes what became of it."""
-    end_with_parent(signal.SIGKILL)
+    processes.end_with_parent(signal.SIGKILL)
     aliases.install_inherited()
     with open(os.dup(1), "wb") as pipe:
         os.dup2(2, 1)  # what the function prints
         try:
             pickle.dump(("", False, task.sendable(task.call(sys.stdin.buffer.read()))), pipe)
         except (Exception, SystemExit) as error:
-            pickle.dump((traceback.format_exc(), is_consequence(error), b""), pipe)
+            pickle.dump((traceback.format_exc(), uncaught.is_consequence(error), b""), pipe)
             raise

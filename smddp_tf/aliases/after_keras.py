@@ -36,17 +36,11 @@ class AfterKeras(importlib.abc.MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec("keras")
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                _start()
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
-
-
-class _Loader(importlib.abc.Loader):
-    def __init__(self, of_keras: importlib.abc.Loader) -> None:
-        self._of_keras = of_keras
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._of_keras.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._of_keras.exec_module(module)
-        _start()

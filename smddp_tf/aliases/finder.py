@@ -8,7 +8,7 @@ import importlib.machinery
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -138,5 +138,4 @@ class _Distribution(importlib.metadata.Distribution):
 
 
 def _exists(module: str) -> bool:
-    find: Callable[[str], Any] = importlib.util.find_spec
-    return module in sys.modules or find(module) is not None
+    return module in sys.modules or importlib.util.find_spec(module) is not None

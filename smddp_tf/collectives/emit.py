@@ -55,8 +55,7 @@ def register_plan(key: str, dtypes: Sequence[str], shapes: Sequence[Any], reduct
         The number of the plan.
     """
     spec, process_set = reduction._asdict(), process_sets.current()
-    number: int = loader.core().register_plan(key, dtypes, shapes, **spec, process_set=process_set, **more)
-    return number
+    return int(loader.core().register_plan(key, dtypes, shapes, **spec, process_set=process_set, **more))
 
 
 def reduce_by_plan(
@@ -128,8 +127,7 @@ def gather_part(
 
 
 def _shard_index(parts: int) -> int:
-    indices: list[int] = loader.core().places_in_parts(process_sets.current(), parts)
-    return indices[process_sets.current_rank()]
+    return int(loader.core().places_in_parts(process_sets.current(), parts)[process_sets.current_rank()])
 
 
 def _planned(
@@ -176,8 +174,7 @@ def alltoall_tensor(tensor: tf.Tensor, splits: tf.Tensor | None, name: str) -> t
     _refuse_compiling("hvd.alltoall", name, "must know the shapes of all results beforehand")
     even = splits is None
     splits = tf.zeros([0], tf.int64) if splits is None else tf.cast(splits, tf.int64)
-    emit = loader.op_library().smddp_alltoall
-    outputs = emit(tensor=tensor, splits=splits, even_split=even, **_addressed(name))
+    outputs = loader.op_library().smddp_alltoall(tensor=tensor, splits=splits, even_split=even, **_addressed(name))
     graph.run_independently([outputs.received])
     return outputs.received, outputs.received_splits
 

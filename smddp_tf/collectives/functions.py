@@ -12,11 +12,8 @@ import tensorflow as tf
 from smddp_tf import process_sets
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
-from smddp_tf.collectives import emit, graph, objects
-from smddp_tf.collectives.layouts import identity, layout_of
-from smddp_tf.collectives.objects import allgather_object as allgather_object
-from smddp_tf.collectives.objects import broadcast_object as broadcast_object
-from smddp_tf.collectives.objects import broadcast_object_fn as broadcast_object_fn
+from smddp_tf.collectives import emit, graph, layouts, objects
+from smddp_tf.collectives.objects import *  # noqa: F403
 from smddp_tf.exceptions import reason_of
 from smddp_tf.process_sets import ProcessSet, global_process_set
 
@@ -52,7 +49,6 @@ def broadcast_variables(
     Returns:
         In a graph of TensorFlow 1 the op that assigns, to be run in a session; in eager mode and `tf.function` None.
     """
-    del inplace
     done = _assigned(_checked(variables), root_rank, None)
     return tf.group(*done) if graph.is_for_session() else None
 
@@ -136,8 +132,7 @@ def _assigned(variables: list[Any], root_rank: int, name: str | None) -> list[An
 def first_difference(of_ranks: Sequence[Sequence[Any]]) -> Any:
     """Returns the first rank whose list differs from that of rank 0, and the first index where it does; else None."""
     pairs = ((other, itertools.zip_longest(of_ranks[0], theirs)) for other, theirs in enumerate(of_ranks))
-    found = ((other, index) for other, both in pairs for index, (one, two) in enumerate(both) if one != two)
-    return next(found, None)
+    return next(((other, index) for other, both in pairs for index, (one, two) in enumerate(both) if one != two), None)
 
 
 def _with_names(error: Any, variables: list[Any]) -> Any:
@@ -145,7 +140,7 @@ def _with_names(error: Any, variables: list[Any]) -> Any:
     if process_sets.current() or reason_of(error) != "tensors_differ":
         return error
     mine = [(getattr(v, "path", v.name), f"{tf.as_dtype(v.dtype).name} {list(v.shape)}") for v in variables]
-    of_ranks = allgather_object(mine, name=of_thread("broadcast_variables (which differ)"))
+    of_ranks = objects.allgather_object(mine, name=of_thread("broadcast_variables (which differ)"))
     other, index = first_difference([[kind for _, kind in each] for each in of_ranks])
     pair = of_ranks[0], of_ranks[other]
     root, differing = ([*map(" ".join, each), "no more"][min(index, len(each))] for each in pair)
@@ -159,7 +154,7 @@ def _is_reference(variable: object) -> bool:
 
 def were_broadcast(variables: Iterable[Any]) -> bool:
     """Returns whether this rank has passed one of these to `broadcast_variables`."""
-    return any(_broadcast.get(id(own)) is own for own in map(identity, variables))
+    return any(_broadcast.get(id(own)) is own for own in map(layouts.identity, variables))
 
 
 def _checked(variables: Any) -> list[Any]:
@@ -172,7 +167,7 @@ def _checked(variables: Any) -> list[Any]:
                 "`variables` must hold tf.Variables or Keras variables. "
                 f"Received: an object of type {type(variable).__name__}. For tensors use hvd.broadcast."
             )
-    _broadcast.update({id(own): own for own in map(identity, checked) if isinstance(own, tf.Variable)})
+    _broadcast.update({id(own): own for own in map(layouts.identity, checked) if isinstance(own, tf.Variable)})
     return checked
 
 
@@ -184,7 +179,7 @@ def _that_can_travel(variables: list[Any]) -> list[Any]:
             f"broadcast_variables left {len(skipped)} variables as they are, because their dtype cannot be sent: "
             f"{names}. Give them the same value on every rank yourself, for example with hvd.broadcast_object."
         )
-    return [v for v in variables if layout_of(v) is None and not any(v is other for other in skipped)]
+    return [v for v in variables if layouts.layout_of(v) is None and not any(v is other for other in skipped)]
 
 
 def _broadcast_strings(text: tf.Tensor, root_rank: int, name: str) -> tf.Tensor:

@@ -14,8 +14,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.ops import control_flow_util
 
 from smddp_tf import process_sets
-from smddp_tf._native import loader
-from smddp_tf._native.threads import of_thread
+from smddp_tf._native import loader, threads
 
 # Ops that contain graphs, and so perhaps our ops. Stateless kinds cannot contain them: our ops are stateful.
 CALLS = frozenset({"Case", "If", "PartitionedCall", "StatefulPartitionedCall", "While"})
@@ -62,7 +61,7 @@ def tensor_name(kind: str, name: str | None) -> str:
     """
     if name:
         return unique_name(name)
-    return unique_name(of_thread(f"eager.{kind}" if tf.executing_eagerly() else f"{_graph_name()}/{kind}"))
+    return unique_name(threads.of_thread(f"eager.{kind}" if tf.executing_eagerly() else f"{_graph_name()}/{kind}"))
 
 
 def unique_name(wanted: str, separator: str = "_") -> str:

@@ -11,19 +11,15 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import cloudpickle
 import numpy as np
 
 from smddp_tf import basics
-from smddp_tf._native import loader
-from smddp_tf._native.threads import of_thread
+from smddp_tf._native import loader, threads
 from smddp_tf.collectives.root_ranks import checked_root
 from smddp_tf.process_sets import ProcessSet, current, global_process_set, scoped
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_object_fn"]
 
@@ -36,7 +32,7 @@ _MAX_BYTES = 1 << 40
 def broadcast_object(
     obj: Object | None,
     root_rank: int = 0,
-    session: tf.compat.v1.Session | None = None,
+    session: object = None,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Object:
@@ -61,8 +57,7 @@ def broadcast_object(
         ValueError: `root_rank` is not a rank of the process set.
         RuntimeError: the root could not pickle its object. Raised on every rank.
     """
-    del session
-    name = name or of_thread("broadcast_object")
+    name = name or threads.of_thread("broadcast_object")
     root_rank = checked_root(root_rank)
     is_root = basics.rank() == root_rank
     payload = _packed(obj) if is_root else np.empty(0, np.uint8)
@@ -77,7 +72,7 @@ def broadcast_object(
 
 def broadcast_object_fn(
     root_rank: int = 0,
-    session: tf.compat.v1.Session | None = None,
+    session: object = None,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Callable[[Object | None], Object]:
@@ -105,7 +100,7 @@ def broadcast_object_fn(
 @scoped
 def allgather_object(
     obj: Object,
-    session: tf.compat.v1.Session | None = None,
+    session: object = None,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> list[Object]:
@@ -126,11 +121,9 @@ def allgather_object(
     Raises:
         RuntimeError: a rank could not pickle its object. Raised on every rank.
     """
-    del session
-    name = name or of_thread("allgather_object")
+    name = name or threads.of_thread("allgather_object")
     gathered, lengths = loader.core().allgather(_packed(obj), "uint8", name, current())
-    payloads = np.split(gathered, np.cumsum(lengths)[:-1])
-    return [_unpacked(payload, rank) for rank, payload in enumerate(payloads)]
+    return [_unpacked(payload, rank) for rank, payload in enumerate(np.split(gathered, np.cumsum(lengths)[:-1]))]
 
 
 def _checked(length: int, rank: int) -> int:

@@ -15,9 +15,7 @@ import tensorflow as tf
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
-from smddp_tf.collectives import ops
-from smddp_tf.collectives.objects import allgather_object
-from smddp_tf.collectives.reduce_op import Max
+from smddp_tf.collectives import objects, ops, reduce_op
 from smddp_tf.monitor.steps import asked_ranks
 
 
@@ -31,7 +29,7 @@ def any_rank(flag: bool, name: str) -> bool:
     if size() == 1:
         return flag
     began = time.perf_counter_ns()
-    found = bool(ops.allreduce(tf.constant(int(flag), tf.int32), op=Max, name=of_thread(name)))
+    found = bool(ops.allreduce(tf.constant(int(flag), tf.int32), op=reduce_op.Max, name=of_thread(name)))
     asked_ranks(began)
     return found
 
@@ -53,7 +51,7 @@ def objects_of_ranks(mine: Any, name: str) -> list[Any]:
         mine: this rank's; `cloudpickle` must be able to send it.
         name: as for `any_rank`.
     """
-    return allgather_object(mine, name=of_thread(name))
+    return objects.allgather_object(mine, name=of_thread(name))
 
 
 def facts_of_ranks(facts: dict[str, Any], name: str, call: str) -> list[dict[str, Any]]:

@@ -59,12 +59,11 @@ def as_reduce_op(op: int, allowed: tuple[ReduceOp, ...] = tuple(ReduceOp)) -> Re
     Raises:
         ValueError: `op` is not one of `allowed`.
     """
-    if op in allowed and not isinstance(op, bool):
+    is_op = op in tuple(ReduceOp) and not isinstance(op, bool)
+    if is_op and op in allowed:
         return ReduceOp(op)
     names = ", ".join(f"hvd.{member.name}" for member in allowed)
-    hint = ""
-    if op in tuple(ReduceOp) and not isinstance(op, bool):
-        hint = f" `hvd.allreduce` takes hvd.{ReduceOp(op).name}."
+    hint = f" `hvd.allreduce` takes hvd.{ReduceOp(op).name}." if is_op else ""
     raise ValueError(f"`op` must be one of {names}. Received: op={op!r}.{hint}")
 
 

@@ -55,12 +55,13 @@ def gather_slices(slices: Sequence[tf.IndexedSlices], reduction: ReduceSpec, nam
         result = tf.IndexedSlices(values, indices, dense_shape=one.dense_shape)
         if reduction.op == Average and values.dtype.is_integer:
             result = with_unique_indices(result)
-        results.append(_averaged(result) if reduction.op == Average else result)
+        results.append(_averaged(result, reduction))
     return results
 
 
-def _averaged(total: tf.IndexedSlices) -> Any:
-    return mapped(lambda values: emit.divided(values, run_time_values.size()), total)
+def _averaged(total: tf.IndexedSlices, reduction: ReduceSpec) -> Any:
+    ranks = run_time_values.size() if reduction.op == Average else 1
+    return mapped(lambda values: emit.divided(values, ranks), total)
 
 
 def mapped(function: Callable[[tf.Tensor], tf.Tensor], grad: Gradient) -> Any:
@@ -72,10 +73,8 @@ def mapped(function: Callable[[tf.Tensor], tf.Tensor], grad: Gradient) -> Any:
 
 def replaced(grads: Sequence[Any], indices: Iterable[int], others: Iterable[Any]) -> list[Any]:
     """Returns `grads` with the elements at `indices` replaced by `others`, one for each index."""
-    results = list(grads)
-    for index, other in zip(indices, others):
-        results[index] = other
-    return results
+    other_at = dict(zip(indices, others))
+    return [other_at.get(index, grad) for index, grad in enumerate(grads)]
 
 
 def is_small(slices: tf.IndexedSlices, shape: tf.TensorShape) -> bool:
@@ -152,9 +151,7 @@ def _gathered(slices: tf.IndexedSlices, reduction: ReduceSpec, name: str) -> tf.
         emit.allgather_list([slices.indices], f"{name}.indices")[0],
         slices.dense_shape,
     )
-    total = with_unique_indices(all_slices)
-    if reduction.op == Average:
-        total = _averaged(total)
+    total = _averaged(with_unique_indices(all_slices), reduction)
     return mapped(lambda values: emit.scaled(values, reduction.postscale), total)
 
 

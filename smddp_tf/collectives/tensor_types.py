@@ -1,7 +1,5 @@
 """Types of the values that collectives take and return, and of what is trained, for annotations."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Union
 

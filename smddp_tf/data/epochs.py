@@ -44,15 +44,10 @@ def set_epoch(data: object, epoch: int) -> None:
 
 def found_in(data: object, attribute: str) -> list[Any]:
     """Returns the values of an attribute of the training data; of a `tf.data.Dataset` also those of its inputs."""
-    values, rest = [], [data]
-    while rest:
-        source = rest.pop()
-        value = getattr(source, attribute, None)
-        if value is not None:
-            values.append(value)
-        elif callable(inputs := getattr(source, "_inputs", None)):
-            rest.extend(inputs())
-    return values
+    if (value := getattr(data, attribute, None)) is not None:
+        return [value]
+    inputs = getattr(data, "_inputs", None)
+    return [found for source in (inputs() if callable(inputs) else ()) for found in found_in(source, attribute)]
 
 
 class EpochsOfFit:

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank
-from smddp_tf.data.epochs import found_in
-from smddp_tf.data.file_readers import look_into
+from smddp_tf.data import epochs, file_readers
 from smddp_tf.monitor.bytes_read import bytes_read
 
 # The attribute, of datasets sharded by element, that holds the dataset before that.
@@ -24,7 +23,7 @@ class FirstEpoch:
     _has_warned = False  # once in a process
 
     def __init__(self, data: object) -> None:
-        self._uncut = found_in(data, UNCUT)
+        self._uncut = epochs.found_in(data, UNCUT)
         self._before = bytes_read()
 
     def bytes_read(self) -> int:
@@ -36,7 +35,7 @@ class FirstEpoch:
         if rank() != 0 or len(of_ranks) == 1 or FirstEpoch._has_warned or min(of_ranks) < _SHARE * _LEAST:
             return
         try:
-            names = [name for dataset in self._uncut for name in look_into(dataset).names]
+            names = [name for dataset in self._uncut for name in file_readers.look_into(dataset).names]
         except Exception:  # of whatever makes the names: a warning must not end the training
             return
         total = sum(map(os.path.getsize, filter(os.path.exists, names)))

@@ -31,16 +31,12 @@ class _OnePart(keras.utils.PyDataset):
 
     @property
     def epoch(self) -> int:
-        return self._epoch + self._again
+        return self.agreed_epoch + self._again
 
     @epoch.setter
     def epoch(self, value: int) -> None:
-        self._epoch, self._again = value, 0
+        self.agreed_epoch, self._again = value, 0
         self._indices = self._partition.indices(value)
-
-    @property
-    def agreed_epoch(self) -> int:
-        return self._epoch
 
     def on_epoch_end(self) -> None:
         # Where Keras loads with several workers, a thread of its own may call this once more, or not, by chance of
@@ -51,7 +47,7 @@ class _OnePart(keras.utils.PyDataset):
             self.epoch += 1
         else:  # perhaps an `evaluate` on this rank only
             self._again += 1
-            self._indices = self._partition.indices(self._epoch, self._again)
+            self._indices = self._partition.indices(self.agreed_epoch, self._again)
 
     @property
     def _smddp_passes(self) -> _OnePart | None:
@@ -107,13 +103,11 @@ class SharedBatches(_OfSource, _OnePart):
 class EndlessBatches(_OfSource):
     """Every size-th batch of a PyDataset without end."""
 
+    num_batches = None
+
     def __init__(self, source: keras.utils.PyDataset, rank: int, size: int) -> None:
         super().__init__(source)
         self._rank, self._size = rank, size
-
-    @property
-    def num_batches(self) -> None:
-        return None
 
     def __getitem__(self, index: int) -> Any:
         return self._source[index * self._size + self._rank]

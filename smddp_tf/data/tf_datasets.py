@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 
 from smddp_tf._native import loader
-from smddp_tf.data.epochs import PASSES
-from smddp_tf.data.partition import total_length
+from smddp_tf.data import epochs, partition
 
 # The result of `tf.compat.v1.random.get_seed` where the user has set no global seed.
 _NO_GLOBAL_SEED = 87654321
@@ -31,7 +30,7 @@ def part_of(
         buffer_size: the elements to draw from; None means all, whose number must be known then.
     """
     length = known_length(dataset)
-    total = length if length is None or length < 0 else total_length(length, size, even)
+    total = length if length is None or length < 0 else partition.total_length(length, size, even)
     if length and total is not None and total > length:
         dataset = dataset.repeat().take(total)
 
@@ -119,7 +118,7 @@ def _shuffled_part(
     cardinality = dealt(dataset).cardinality()
     if cardinality != tf.data.UNKNOWN_CARDINALITY:
         part = part.apply(tf.data.experimental.assert_cardinality(cardinality))
-    setattr(part, PASSES, order)
+    setattr(part, epochs.PASSES, order)
     return part
 
 

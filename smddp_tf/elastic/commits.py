@@ -31,8 +31,7 @@ import cloudpickle
 
 from smddp_tf import urls
 from smddp_tf._native.own_files import described, is_own
-from smddp_tf.lifecycle.restart_settings import job_of
-from smddp_tf.lifecycle.slow import told_if_slow
+from smddp_tf.lifecycle import restart_settings, slow
 
 _MAGIC = b"smddp_tf commit 1\n"
 _DIGEST_BYTES = 32
@@ -73,6 +72,7 @@ class CommitFolder:
         self.path = urls.absolute(path)
         self.keep = keep
         self.prefix = prefix
+        self._lock_path = os.path.join(self.path, f".{prefix}lock")
         self._written = 0  # the number of the last commit, if this object has written it
         self._writer = ThreadPoolExecutor(1, "hvd.elastic commit")  # the interpreter's end waits for its work
         self._begun: Future[int] | None = None
@@ -117,7 +117,7 @@ class CommitFolder:
                 begun.result()
 
     def _told_if_slow(self) -> contextlib.AbstractContextManager[None]:
-        return told_if_slow(f"writing a commit to {urls.shown(self.path)}")
+        return slow.told_if_slow(f"writing a commit to {urls.shown(self.path)}")
 
     def _write(self, content: tuple[Any, ...]) -> int:
         self.hold()
@@ -139,7 +139,7 @@ class CommitFolder:
         Raises:
             OSError: another job holds the folder. It is given some seconds to end.
         """
-        job, give_up_at = job_of(os.environ), time.monotonic() + _LOCK_SECONDS
+        job, give_up_at = restart_settings.job_of(os.environ), time.monotonic() + _LOCK_SECONDS
         process, held = _held.get((self.path, self.prefix), (os.getpid(), None))
         if process != os.getpid() or (held and self._is_locked(held)):
             return
@@ -202,10 +202,6 @@ class CommitFolder:
     def prefixes(self) -> list[str]:
         """With which prefixes there are commits in the folder."""
         return sorted({match[1] for name in urls.names_in(self.path) if (match := _NAME.fullmatch(name))})
-
-    @property
-    def _lock_path(self) -> str:
-        return os.path.join(self.path, f".{self.prefix}lock")
 
     def _opened_lock(self) -> IO[str]:
         os.makedirs(self.path, mode=0o700, exist_ok=True)

@@ -15,7 +15,22 @@ from smddp_tf.elastic.state import ObjectState
 from smddp_tf.rendezvous import rounds
 
 
-class TensorFlowState(ObjectState):
+class VariablesState(ObjectState):
+    """The base of states that keep copies of variables besides attributes."""
+
+    def save(self) -> None:
+        """Keeps the present values of the variables and the attributes."""
+        self._save_model()
+        super().save()
+
+    def _save_model(self) -> None:
+        raise NotImplementedError
+
+    def _frozen(self) -> Any:
+        return {**self.to_disk(), "attributes": cloudpickle.dumps(super().to_disk())}  # the values are copies
+
+
+class TensorFlowState(VariablesState):
     """A state of a list of variables, and of Python objects.
 
     Example:
@@ -35,11 +50,6 @@ class TensorFlowState(ObjectState):
         self.variables = list(variables or tf.compat.v1.global_variables())
         self.session = session or tf.compat.v1.get_default_session()
         self._save_model()
-
-    def save(self) -> None:
-        """Keeps the present values of the variables and the attributes."""
-        self._save_model()
-        super().save()
 
     def restore(self) -> None:
         """Gives variables and attributes the values of the last `save`."""
@@ -74,9 +84,6 @@ class TensorFlowState(ObjectState):
         if any(layout_of(variable) is not None for variable in self.variables):
             raise NotImplementedError("Variables that are partitioned over ranks are saved by TensorFlowKerasState.")
         return {"values": [np.asarray(value) for value in self._values], "attributes": super().to_disk()}
-
-    def _frozen(self) -> Any:
-        return {**self.to_disk(), "attributes": cloudpickle.dumps(super().to_disk())}  # the values are copies
 
     def from_disk(self, content: dict[str, Any]) -> None:
         """Takes over values and attributes. Raises ValueError when they are of other variables."""

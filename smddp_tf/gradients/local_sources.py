@@ -66,8 +66,7 @@ class LocalSources:
         scales = [index for index, variable in enumerate(variables) if stays_local(variable)]
         kept = sorted(self.indices(variables))
         complete = [index for index in kept if layout_of(variables[index]) is not None]
-        local = [index for index in kept if index not in complete]
-        return KeptGradients(local, complete, {*kept, *scales})
+        return KeptGradients([index for index in kept if index not in complete], complete, {*kept, *scales})
 
     def ranks(self) -> int:
         """Returns the number of ranks that share gradients with this one, itself included."""
@@ -87,8 +86,7 @@ class LocalSources:
         local = sorted(kept)
         shared = [index for index in range(len(grads)) if index not in kept]
         reduced = reduce([grads[index] for index in shared], [sources[index] for index in shared])
-        local_grads = self.divided([grads[index] for index in local])
-        return sparse.replaced(grads, (*shared, *local), (*reduced, *local_grads))
+        return sparse.replaced(grads, (*shared, *local), (*reduced, *self.divided([grads[index] for index in local])))
 
     def divided(self, grads: Sequence[Any]) -> list[Any]:
         """Returns local gradients as they are applied: divided by the number of ranks, if that was asked for.

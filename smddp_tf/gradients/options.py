@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from smddp_tf._warn import warn
-from smddp_tf.collectives.reduce_op import Average
-from smddp_tf.collectives.sparse import densified
+from smddp_tf.collectives import reduce_op, sparse
 from smddp_tf.compression import Compression
 from smddp_tf.process_sets import ProcessSet, global_process_set
 
@@ -29,7 +28,7 @@ class ReduceOptions(NamedTuple):
     compression: Any = Compression.none
     sparse_as_dense: bool = False
     gradient_predivide_factor: float = 1.0
-    op: int = Average
+    op: int = reduce_op.Average
     backward_passes_per_step: int = 1
     average_aggregated_gradients: bool = False
     process_set: ProcessSet = global_process_set
@@ -85,7 +84,7 @@ class ReduceOptions(NamedTuple):
                         f"{getattr(variable, 'path', variable.name)!r}. Give `sparse_as_dense=True` to "
                         "hvd.DistributedOptimizer."
                     )
-                dense[index] = densified(grad, tf.TensorShape(variable.shape))
+                dense[index] = sparse.densified(grad, tf.TensorShape(variable.shape))
         return dense
 
 

@@ -58,6 +58,10 @@ class GradientReducer:
             of `parts` of equal length, padded with zeros (`smddp_tf.keras.sharding.shards`). Elsewhere it gets the
             full sum, as with 1, the default.
 
+    Attributes:
+        keeps_float32: True where a float32 scalar among the gradients has its sum or mean, up to one rounding of
+            float32.
+
     Raises:
         ValueError: `op`, `compression` or `gradient_predivide_factor` is not what it must be.
     """
@@ -76,12 +80,8 @@ class GradientReducer:
         self._reduction = ReduceSpec(op, 1.0 / factor, factor, wire_dtype)
         self._key, self._options = key, options
         self._repeated_rows, self._parts = repeated_rows, parts
-
-    @property
-    def keeps_float32(self) -> bool:
-        """True where a float32 scalar among the gradients has its sum or mean, up to one rounding of float32."""
-        narrows = self._codec is not NoneCompressor or self._reduction.wire_dtype
-        return not narrows and self._reduction.op != Adasum and self._parts == 1
+        is_narrowed = self._codec is not NoneCompressor or wire_dtype
+        self.keeps_float32 = not is_narrowed and op != Adasum and parts == 1
 
     @graph.no_autograph
     def __call__(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
@@ -117,10 +117,9 @@ class GradientReducer:
 
     def _inputs(self, grads: Sequence[Any], variables: Sequence[Any], is_alone: bool, compiled: bool) -> list[Any]:
         grads, variables = list(grads), list(variables)
-        if self._reduction.op == Adasum and not self._options.sparse_as_dense:
-            for grad in grads:
-                if isinstance(grad, tf.IndexedSlices):
-                    sparse.check_slices(self._reduction)
+        has_slices = any(isinstance(grad, tf.IndexedSlices) for grad in grads)
+        if self._reduction.op == Adasum and not self._options.sparse_as_dense and has_slices:
+            sparse.check_slices(self._reduction)
         if len(grads) != len(variables):
             raise ValueError(
                 "Expected one gradient (or None) for each variable. "

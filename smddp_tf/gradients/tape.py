@@ -10,10 +10,8 @@ import tensorflow as tf
 from smddp_tf.collectives import graph
 from smddp_tf.collectives.reduce_op import Adasum, Average, Sum
 from smddp_tf.compression import AnyCompressor, Compression
-from smddp_tf.gradients import reduced_once
-from smddp_tf.gradients.local_sources import LocalSources, layers_in
+from smddp_tf.gradients import local_sources, reduced_once, reducer
 from smddp_tf.gradients.options import ReduceOptions
-from smddp_tf.gradients.reducer import GradientReducer
 from smddp_tf.process_sets import ProcessSet, global_process_set
 
 __all__ = ["DistributedGradientTape", "PartialDistributedGradientTape"]
@@ -70,14 +68,13 @@ class DistributedGradientTape(tf.GradientTape):
         process_set: ProcessSet = global_process_set,
         scale_local_gradients: bool = True,
     ) -> None:
-        given = locals()
         _check_tape(gradtape)
-        options = ReduceOptions.of(given)
+        options = ReduceOptions.of(locals())
         # Not super().__init__(): recording, watched variables and the tape itself are the wrapped tape's.
         object.__setattr__(self, "_wrapped", gradtape)
         self._options = options
-        self._local_sources = LocalSources(options)
-        self._reducer = GradientReducer("tape", options, (Average, Sum, Adasum))
+        self._local_sources = local_sources.LocalSources(options)
+        self._reducer = reducer.GradientReducer("tape", options, (Average, Sum, Adasum))
 
     def __getattr__(self, name: str) -> Any:
         """The state of the wrapped tape, and what a class of the user's has beyond tf.GradientTape."""
@@ -120,7 +117,6 @@ class DistributedGradientTape(tf.GradientTape):
         Returns:
             The reduced gradients, in the structure of `sources`, with the shapes and dtypes of the local ones.
         """
-        del use_generic_names
         if isinstance(unconnected_gradients, bool):
             unconnected_gradients = tf.UnconnectedGradients.NONE
         grads = self._wrapped.gradient(target, sources, output_gradients, unconnected_gradients)
@@ -189,7 +185,7 @@ def PartialDistributedGradientTape(
         ValueError: `local_layers` contains something that is no Keras layer.
     """
     given = dict(locals())
-    layers = layers_in(given.pop("local_layers"))
+    layers = local_sources.layers_in(given.pop("local_layers"))
     tape = DistributedGradientTape(**given)
     tape._local_sources.add_layers(layers)
     return tape

@@ -11,8 +11,7 @@ from typing import Any
 from smddp_tf.insight.finding import Finding, Rule
 from smddp_tf.insight.recording import NotSeen, Recording, load
 from smddp_tf.insight.report import text_of
-from smddp_tf.insight.rules import RULES
-from smddp_tf.insight.rules.hosts import usage
+from smddp_tf.insight.rules import RULES, hosts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Diagnosis:
                 {"rule": r.rule.name, "status": r.status, "reason": r.reason, "parameters": r.rule.parameters}
                 for r in self.results
             ],
-            "hosts": usage(self.recording),
+            "hosts": hosts.usage(self.recording),
         }
         return json.dumps(document, indent=1)
 

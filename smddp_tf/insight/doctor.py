@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from smddp_tf import basics
-from smddp_tf._native import loader
-from smddp_tf._native.prebuilt import mpi_library
-from smddp_tf._native.threads import of_thread
+from smddp_tf._native import loader, prebuilt, threads
 from smddp_tf.collectives.objects import allgather_object
 from smddp_tf.lifecycle import versions
 
@@ -55,8 +53,8 @@ def doctor() -> list[Finding]:
         EngineError: a rank has left, or does not take part in time.
     """
     basics.init()
-    hosts = sorted(set(allgather_object(socket.gethostname(), name=of_thread("doctor.hosts"))))
-    rounds = [allgather_object(time.time(), name=of_thread("doctor.clocks")) for _ in range(_CLOCK_ROUNDS)]
+    hosts = sorted(set(allgather_object(socket.gethostname(), name=threads.of_thread("doctor.hosts"))))
+    rounds = [allgather_object(time.time(), name=threads.of_thread("doctor.clocks")) for _ in range(_CLOCK_ROUNDS)]
     # The smallest difference has the least error from ranks that leave an allgather at different times.
     offset = min((times[basics.rank()] - times[0] for times in rounds), key=abs)
     try:
@@ -64,7 +62,7 @@ def doctor() -> list[Finding]:
     except Exception as error:  # the other ranks wait for an answer
         report = [Finding("error", "doctor", f"{type(error).__name__}: {error}", "Please report this.")]
     rows: dict[tuple[str, str, str], Finding] = {}
-    for rank, findings in enumerate(allgather_object(report, name=of_thread("doctor.findings"))):
+    for rank, findings in enumerate(allgather_object(report, name=threads.of_thread("doctor.findings"))):
         for each in findings:
             first = rows.setdefault((each.what, each.level, each.advice), each)
             rows[each.what, each.level, each.advice] = first._replace(ranks=tuple(sorted({*first.ranks, rank})))
@@ -83,7 +81,7 @@ def _job_findings(offset: float) -> list[Finding]:
     link = f"{nodes} nodes, {stats['rail_latency_us']:.0f} us, {mbps:.0f} Mbit/s for each rank of a node"
     return [
         Finding("ok", "versions", ", ".join([f"smddp_tf {built['version']}", *packages])),
-        _finding(not core.mpi_initialized(), "MPI", f"{mpi_library()}, {basics.size()} rank(s)",
+        _finding(not core.mpi_initialized(), "MPI", f"{prebuilt.mpi_library()}, {basics.size()} rank(s)",
                 "It is not in use: this rank trains alone. Start with smddprun -np N python train.py"),
         _finding(nodes > 1 and mbps < _SLOW_MBPS, "network", link if nodes > 1 else "one node, not in use",
                 "Name another one (smddprun --network-interfaces, --fabric), or use hvd.Compression.auto."),

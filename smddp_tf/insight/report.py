@@ -81,8 +81,7 @@ def write_html(diagnosis: Diagnosis, folder: Path) -> Path:
     environment.filters["with_code"] = lambda text: markupsafe.Markup(_CODE.sub(r"<code>\1</code>", escape(text)))
     template = environment.from_string(Path(__file__).with_name("report.html.jinja").read_text(encoding="utf-8"))
     of_hosts = {"pictures": pictures(diagnosis.recording), "hosts": usage(diagnosis.recording)}
-    page = template.render(heading=heading(diagnosis), diagnosis=diagnosis, **of_hosts)
-    return _write(folder / "report.html", page)
+    return _write(folder / "report.html", template.render(heading=heading(diagnosis), diagnosis=diagnosis, **of_hosts))
 
 
 def _write(path: Path, text: str) -> Path:

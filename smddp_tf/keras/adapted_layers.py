@@ -10,8 +10,7 @@ import numpy as np
 
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank
-from smddp_tf.collectives.objects import broadcast_object
-from smddp_tf.collectives.rank_facts import objects_of_ranks
+from smddp_tf.collectives import objects, rank_facts
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.roles.step_hooks import trace_again
 
@@ -37,10 +36,10 @@ def share_adapted(model: keras.Model, root_rank: int) -> None:
     if states != before:
         trace_again(model)
     digest = hashlib.blake2b(pickle.dumps(states, protocol=4), digest_size=16).digest()
-    if len(set(objects_of_ranks(digest, f"{_NAME} (are they equal)"))) == 1:
+    if len(set(rank_facts.objects_of_ranks(digest, f"{_NAME} (are they equal)"))) == 1:
         return
-    theirs = broadcast_object(states if rank() == root_rank else None, root_rank, name=of_thread(_NAME))
-    errors = objects_of_ranks(_taken_over(layers, states, theirs), f"{_NAME} (errors)")
+    theirs = objects.broadcast_object(states if rank() == root_rank else None, root_rank, name=of_thread(_NAME))
+    errors = rank_facts.objects_of_ranks(_taken_over(layers, states, theirs), f"{_NAME} (errors)")
     for other, error in enumerate(errors):
         if error is not None:
             raise ValueError(

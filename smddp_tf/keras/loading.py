@@ -54,7 +54,6 @@ def load_model(
     Returns:
         The model. One saved without `compile` has no optimizer and comes back as it is.
     """
-    del legacy_opts
     split(compression)  # refuses a wrong one before the file is read
     known = {each.__name__: each for each in (Warmup, *(custom_optimizers or ()))}
     known.update(custom_objects or {})

@@ -15,9 +15,7 @@ import tensorflow as tf
 
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank
-from smddp_tf.collectives import ops
-from smddp_tf.collectives.rank_facts import objects_of_ranks
-from smddp_tf.collectives.reduce_op import Sum
+from smddp_tf.collectives import ops, rank_facts, reduce_op
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.patch_table import is_of_keras
 from smddp_tf.keras.roles.step_hooks import hooks_of
@@ -105,7 +103,7 @@ def check_same_on_all_ranks(values: Mapping[str, np.ndarray], needed_by: str) ->
         ValueError: a name or a shape differs between ranks.
     """
     names = [f"{key}{list(value.shape)}" if value.ndim else key for key, value in values.items()]
-    of_ranks = objects_of_ranks(names, f"{needed_by} (which metrics)")
+    of_ranks = rank_facts.objects_of_ranks(names, f"{needed_by} (which metrics)")
     for other, theirs in enumerate(of_ranks):
         if theirs != of_ranks[0]:
             raise ValueError(
@@ -120,12 +118,9 @@ def check_same_on_all_ranks(values: Mapping[str, np.ndarray], needed_by: str) ->
 
 def leaves(metrics: Iterable[Any]) -> list[Any]:
     """Returns the single metrics: Keras wraps the metrics of `compile` in one `CompileMetrics`."""
-    by_id = {}
-    for metric in metrics:
-        inner = getattr(metric, "metrics", None)
-        for leaf in leaves(inner) if inner is not None else [metric]:
-            by_id[id(leaf)] = leaf
-    return list(by_id.values())
+    pairs = [(metric, getattr(metric, "metrics", None)) for metric in metrics]
+    found = [leaf for metric, inner in pairs for leaf in ([metric] if inner is None else leaves(inner))]
+    return list({id(leaf): leaf for leaf in found}.values())
 
 
 def exact_metrics(model: keras.Model) -> list[Any]:
@@ -155,7 +150,7 @@ def take_over_ranks(metrics: Sequence[Any], states: Sequence[np.ndarray], name: 
         sums = reduce_packed([state for _, own in additive for state in own], name)
         restore([metric for metric, _ in additive], sums)
     if merged:
-        of_ranks = objects_of_ranks([own for _, own in merged], f"{name}, merge_state")
+        of_ranks = rank_facts.objects_of_ranks([own for _, own in merged], f"{name}, merge_state")
         for (metric, _), *of_metric in zip(merged, *of_ranks):
             _merge(metric, of_metric)
 
@@ -204,7 +199,7 @@ def reduce_packed(arrays: Sequence[np.ndarray], name: str) -> list[np.ndarray]:
         name: of the reduction.
     """
     flat = np.concatenate([np.ravel(array).astype(np.float64) for array in arrays])
-    reduced = ops.allreduce(tf.constant(flat), op=Sum, name=of_thread(name)).numpy()
+    reduced = ops.allreduce(tf.constant(flat), op=reduce_op.Sum, name=of_thread(name)).numpy()
     pieces = np.split(reduced, np.cumsum([np.size(array) for array in arrays])[:-1])
     return [piece.reshape(np.shape(array)) for piece, array in zip(pieces, arrays)]
 

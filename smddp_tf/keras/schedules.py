@@ -8,11 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import basics
-from smddp_tf.collectives import run_time_values
-from smddp_tf.collectives.reduce_op import Sum
+from smddp_tf.collectives import reduce_op, run_time_values
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.roles.optimizers import innermost
-from smddp_tf.keras.roles.wrapping import reducer_on
+from smddp_tf.keras.roles import optimizers, wrapping
 
 __all__ = ["Warmup"]
 
@@ -53,14 +51,14 @@ def scaled(
 
 def _counts(optimizer: keras.optimizers.Optimizer) -> tuple[int, int, int]:
     """Ranks and passes of an update, and how many gradients SGD's update adds up."""
-    inner = innermost(optimizer)
+    inner = optimizers.innermost(optimizer)
     passes = getattr(inner, "gradient_accumulation_steps", None) or 1  # Keras applies their mean
-    reducer = reducer_on(optimizer) or reducer_on(inner)
+    reducer = wrapping.reducer_on(optimizer) or wrapping.reducer_on(inner)
     if reducer is None:
         return basics.size(), passes, 1
     settings = reducer.settings
     ranks, own = settings.process_set.size(), settings.backward_passes_per_step
-    summed = (ranks if settings.op == Sum else 1) * (1 if settings.average_aggregated_gradients else own)
+    summed = (ranks if settings.op == reduce_op.Sum else 1) * (1 if settings.average_aggregated_gradients else own)
     return ranks, passes * own, summed if isinstance(inner, keras.optimizers.SGD) else 1
 
 

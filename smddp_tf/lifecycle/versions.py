@@ -20,9 +20,8 @@ def facts() -> list[tuple[str, str]]:
     Of Python the minor version counts: what ranks send each other is pickled. Of the others, all but what a builder
     has added to the version (`2.21.0+nv24`).
     """
-    values = [("Python", f"{sys.version_info.major}.{sys.version_info.minor}")]
-    values += [(what, _installed(names)) for what, names in _DISTRIBUTIONS.items()]
-    return values
+    found = [(what, _installed(names)) for what, names in _DISTRIBUTIONS.items()]
+    return [("Python", f"{sys.version_info.major}.{sys.version_info.minor}"), *found]
 
 
 def shown() -> dict[str, str]:

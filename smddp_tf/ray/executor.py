@@ -9,8 +9,7 @@ from typing import Any
 
 from smddp_tf import aliases, basics
 from smddp_tf.exceptions import LaunchError
-from smddp_tf.lifecycle import assigned
-from smddp_tf.lifecycle.uncaught import is_consequence
+from smddp_tf.lifecycle import assigned, uncaught
 from smddp_tf.run.launch.function import RankError
 
 
@@ -122,8 +121,7 @@ class RayExecutor:
             variables = assigned.variables_of_ranks(self._results(self._remote(place)))
             by_rank = sorted(zip(variables, self._workers), key=lambda each: int(each[0]["RANK"]))
             self._workers = [worker for _, worker in by_rank]
-            begun = [worker.call.remote(functools.partial(begin, {**shared, **own})) for own, worker in by_rank]
-            self._results(begun)
+            self._results([worker.call.remote(functools.partial(begin, {**shared, **own})) for own, worker in by_rank])
             if executable_cls is not None:
                 make = functools.partial(executable_cls, *(executable_args or ()), **(executable_kwargs or {}))
                 self._results(self._remote(lambda worker: setattr(worker, "executable", make())))
@@ -213,7 +211,7 @@ class RayExecutor:
     def _results(self, answers: list[Any]) -> list[Any]:
         """Waits for all; raises the error of the first rank that has failed by itself, or else of the first."""
         waiting, causes = list(answers), list[BaseException]()
-        while waiting and all(map(is_consequence, causes)):
+        while waiting and all(map(uncaught.is_consequence, causes)):
             done, waiting = self._ray.wait(waiting, timeout=assigned.CAUSE_SECONDS if causes else None)
             try:
                 self._ray.get(done)
@@ -221,6 +219,6 @@ class RayExecutor:
                 causes.append(getattr(error, "cause", None) or error)
                 causes[-1].__cause__ = RankError(answers.index(done[0]), str(error))
             waiting = done and waiting  # none is done: the others may wait for ever
-        for cause in sorted(causes, key=is_consequence):
+        for cause in sorted(causes, key=uncaught.is_consequence):
             raise cause
         return list(self._ray.get(answers))

@@ -12,6 +12,14 @@ from smddp_tf.ray.executor import begin, place
 __all__ = ["SmddpConfig"]
 
 
+class _SmddpBackend(Backend):
+    share_cuda_visible_devices = True
+
+    def on_start(self, worker_group: Any, backend_config: SmddpConfig) -> None:
+        for rank, variables in enumerate(assigned.variables_of_ranks(worker_group.execute(place))):
+            worker_group.execute_single(rank, begin, {**assigned.variables_of_job(), **variables})
+
+
 class SmddpConfig(BackendConfig):
     """The `tensorflow_config` of Ray's `TensorflowTrainer`, or the `backend_config` of a `DataParallelTrainer`.
 
@@ -19,15 +27,4 @@ class SmddpConfig(BackendConfig):
     `TF_CONFIG`, and choose Keras 2.
     """
 
-    @property
-    def backend_cls(self) -> type[_SmddpBackend]:
-        """What Ray Train asks for."""
-        return _SmddpBackend
-
-
-class _SmddpBackend(Backend):
-    share_cuda_visible_devices = True
-
-    def on_start(self, worker_group: Any, backend_config: SmddpConfig) -> None:
-        for rank, variables in enumerate(assigned.variables_of_ranks(worker_group.execute(place))):
-            worker_group.execute_single(rank, begin, {**assigned.variables_of_job(), **variables})
+    backend_cls = _SmddpBackend

@@ -99,8 +99,7 @@ def _attend(start: Start, mine: Mapping[str, Any], secret: str, seconds: float) 
             client = ControlClient(where, secret, min(left, _NOTICE_SECONDS))
             with contextlib.closing(client):
                 client.send(Kind.HELLO, json.dumps(mine).encode())
-                answer: dict[str, Any] = json.loads(client.receive(left + _LATER_SECONDS))
-                return answer
+                return dict(json.loads(client.receive(left + _LATER_SECONDS)))
         except OSError as error:  # rank 0 may not have come yet, or another program listens there
             why = str(error)
             notice.look(f"rank 0 is not met at {where} ({start.source}): {why}")

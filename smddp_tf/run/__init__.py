@@ -3,8 +3,6 @@
 Nothing here imports TensorFlow: the launcher must be quick, and must not hold devices that the ranks need.
 """
 
-from __future__ import annotations
-
 from smddp_tf.exceptions import LaunchError
 from smddp_tf.run.launch.function import run
 

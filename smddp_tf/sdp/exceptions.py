@@ -1,7 +1,5 @@
 """`smdistributed.dataparallel.exceptions`: what launchers look for by name. Needs no TensorFlow."""
 
-from __future__ import annotations
-
 __all__ = ["SMDDPAlreadyInitializedError", "SMDDPError"]
 
 

@@ -29,7 +29,6 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
     Returns:
         True for "tensorflow" and "keras".
     """
-    del verbose
     return ext_base_name in ("tensorflow", "keras")
 
 
@@ -42,7 +41,6 @@ def get_average_backwards_compatibility_fun(reduce_ops: object) -> Callable[[int
     Returns:
         `handle_average_backwards_compatibility(op, average)` of `horovod.tensorflow`.
     """
-    del reduce_ops
     return resolve_average
 
 
@@ -55,7 +53,6 @@ def support_non_legacy_keras_optimizers(keras: object) -> bool:
     Returns:
         True.
     """
-    del keras
     return True
 
 

@@ -37,7 +37,6 @@ def gpu_available(ext_base_name: str = "tensorflow", verbose: bool = False) -> b
     Returns:
         bool.
     """
-    del ext_base_name, verbose
     return basics.cuda_built() and bool(tf.config.list_physical_devices("GPU"))
 
 
@@ -135,7 +134,6 @@ def _make_allreduce_grads_fn(
     reducer = GradientReducer(name, ReduceOptions.of(locals()))
 
     def allreduce_grads(grads: Sequence[Any], vars: Any = None, use_generic_names: bool = False) -> list[Any]:
-        del use_generic_names
         if vars is None:
             vars = [SimpleNamespace(shape=tf.TensorShape(None) if grad is None else grad.shape) for grad in grads]
         return reducer(grads, vars)

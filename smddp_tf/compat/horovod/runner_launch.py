@@ -1,7 +1,5 @@
 """`horovod.runner.launch`: the command line of `horovodrun` as a function, and with `python -m`."""
 
-from __future__ import annotations
-
 from smddp_tf.run.horovodrun import main as run_commandline
 
 __all__ = ["run_commandline"]

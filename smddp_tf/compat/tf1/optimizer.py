@@ -11,9 +11,8 @@ from smddp_tf.collectives import graph
 from smddp_tf.collectives.reduce_op import Adasum, Average, Sum
 from smddp_tf.collectives.sparse import replaced
 from smddp_tf.compression import AnyCompressor, Compression
-from smddp_tf.gradients.local_sources import LocalSources
+from smddp_tf.gradients import local_sources, reducer
 from smddp_tf.gradients.options import ReduceOptions
-from smddp_tf.gradients.reducer import GradientReducer
 from smddp_tf.keras.optimizer import distributed as of_keras
 from smddp_tf.keras.roles.wrapping import named_as_horovod
 from smddp_tf.process_sets import ProcessSet, global_process_set
@@ -91,8 +90,8 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):
                 "what it adds. Received: average_aggregated_gradients=True and op=hvd.Adasum. Leave one of them out."
             )
         self._optimizer, self._options = optimizer, options
-        self._local = LocalSources(options)
-        self._reducer = GradientReducer(name, options, (Average, Sum, Adasum))
+        self._local = local_sources.LocalSources(options)
+        self._reducer = reducer.GradientReducer(name, options, (Average, Sum, Adasum))
         self._passes = _Passes(passes, average) if passes > 1 else None
 
     def register_local_var(self, var: tf.Variable) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from smddp_tf.collectives import graph
-from smddp_tf.collectives.functions import broadcast_global_variables
-from smddp_tf.collectives.root_ranks import checked_root
+from smddp_tf.collectives import functions, graph, root_ranks
 
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
@@ -26,7 +24,7 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
 
     def __init__(self, root_rank: int, device: str = "") -> None:
         super().__init__()
-        self.root_rank = checked_root(root_rank)
+        self.root_rank = root_ranks.checked_root(root_rank)
         self.device = device
         self.bcast_op: tf.Operation | None = None
 
@@ -34,7 +32,7 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
         """Adds the op to the graph, which is finished afterwards."""
         if self.bcast_op is None or self.bcast_op.graph is not tf.compat.v1.get_default_graph():
             with graph.device_scope(self.device):
-                self.bcast_op = broadcast_global_variables(self.root_rank)
+                self.bcast_op = functions.broadcast_global_variables(self.root_rank)
 
     def after_create_session(self, session: tf.compat.v1.Session, coord: object) -> None:
         """Runs the op."""

@@ -53,11 +53,8 @@ def dataloader(recording: Recording, given: Parameters) -> Iterator[Finding]:
 
 def _loaders(recording: Recording, host: str) -> float:
     """The child processes of the host's ranks, in percent of its cores."""
-    found = 0.0
-    for rank in recording.on(host):
-        children = recording.while_training(recording.processes[rank])["children"]
-        found += 100 * float(np.median(children)) / recording.facts[rank]["cores"] if children.size else 0.0
-    return found
+    children = {rank: recording.while_training(recording.processes[rank])["children"] for rank in recording.on(host)}
+    return float(sum(100 * np.median(n) / recording.facts[rank]["cores"] for rank, n in children.items() if n.size))
 
 
 @rule("AllRanksReadEverything")

@@ -10,11 +10,7 @@ import tensorflow as tf
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import size
-from smddp_tf.collectives import ops
-from smddp_tf.collectives.functions import broadcast_variables
-from smddp_tf.collectives.rank_facts import any_rank, warn_on_rank_zero
-from smddp_tf.collectives.reduce_op import Max
-from smddp_tf.collectives.root_ranks import checked_root
+from smddp_tf.collectives import functions, ops, rank_facts, reduce_op, root_ranks
 from smddp_tf.collectives.tensor_types import AnyOptimizer, AnyVariable
 from smddp_tf.keras._backend import build_optimizer, keras, optimizer_variables
 from smddp_tf.keras.adapted_layers import share_adapted
@@ -53,8 +49,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Iterable[AnyVariable] | None = None) -> None:
         super().__init__()
-        del device
-        self.root_rank = checked_root(root_rank)
+        self.root_rank = root_ranks.checked_root(root_rank)
         self._kept_local = list(local_variables or [])
         self._sent: list[Any] = []
         self._has_batches = self._settled = False
@@ -75,13 +70,13 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         ready = _build_optimizer_of(self.model)
         # Nothing is sent before a batch where other code has replaced our `on_batch_end`, as with Horovod.
         ours = getattr(self.on_batch_end, "__func__", None) is BroadcastGlobalVariablesCallback.on_batch_end
-        if not any_rank(not (ready and ours), f"{_NAME} (is the model built)"):
+        if not rank_facts.any_rank(not (ready and ours), f"{_NAME} (is the model built)"):
             self._send()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Resets the callback: the next `fit` sends again. Warns on rank 0 if nothing had been sent."""
         if self._has_batches and not self._settled and not self._sent and size() > 1:
-            warn_on_rank_zero(
+            rank_facts.warn_on_rank_zero(
                 f"{type(self).__name__} has sent no variables in this `fit`: its `on_batch_end` was not called. An "
                 "`on_batch_end` or `on_train_batch_end` that replaces that of BroadcastGlobalVariablesCallback must "
                 "call it: super().on_batch_end(batch, logs)."
@@ -98,12 +93,12 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             return
         self._settled = True
         missing = bool(set(map(id, self._variables())) - set(map(id, self._sent)))
-        if any_rank(missing, f"{_NAME} (are variables missing)"):
+        if rank_facts.any_rank(missing, f"{_NAME} (are variables missing)"):
             self._send()
 
     def _send(self) -> None:
         self._sent = self._variables(_sums_to_keep(getattr(self.model, "optimizer", None)))
-        broadcast_variables(self._sent, root_rank=self.root_rank)
+        functions.broadcast_variables(self._sent, root_rank=self.root_rank)
         share_adapted(self.model, self.root_rank)
 
     def _variables(self, but: Iterable[AnyVariable] = ()) -> list[AnyVariable]:
@@ -136,5 +131,5 @@ def _sums_to_keep(optimizer: AnyOptimizer | None) -> list[AnyVariable]:
         return []
     count = tf.cast(tf.convert_to_tensor(iterations_of(innermost(optimizer))), tf.int64)
     name = of_thread(f"{_NAME} (are the numbers of steps equal)")
-    most, least = ops.allreduce(tf.stack([count, -count]), op=Max, name=name).numpy()
+    most, least = ops.allreduce(tf.stack([count, -count]), op=reduce_op.Max, name=name).numpy()
     return sums if most == -least else []

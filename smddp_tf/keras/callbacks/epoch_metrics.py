@@ -41,7 +41,6 @@ class MetricAverageCallback(keras.callbacks.Callback):
 
     def __init__(self, device: str = "", *, weighted: bool = False) -> None:
         super().__init__()
-        del device
         self.counts_samples = weighted
         if weighted:
             needs_keras_3("MetricAverageCallback(weighted=True)")

@@ -213,8 +213,7 @@ def scale_momentum(optimizer: AnyOptimizer, old_rate: float, new_rate: float) ->
     """
     if old_rate in (0.0, new_rate):
         return
-    buffers = _buffers_holding_rate(optimizer)
-    if buffers:
+    if buffers := _buffers_holding_rate(optimizer):
         _multiply(buffers, tf.constant(new_rate / old_rate, tf.float64))
 
 

@@ -14,9 +14,7 @@ from typing import Any
 
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank
-from smddp_tf.collectives.layouts import layout_of
-from smddp_tf.collectives.objects import broadcast_object
-from smddp_tf.collectives.rank_facts import any_rank
+from smddp_tf.collectives import layouts, objects, rank_facts
 from smddp_tf.elastic.commits import commits_in
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.elastic.states import TensorFlowKerasState
@@ -143,7 +141,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
         self._handlers_before = {}
 
     def _stop_if_asked(self, epoch: int) -> None:
-        if self.preempted or not any_rank(self._asked, "PreemptionCheckpoint (did a signal come)"):
+        if self.preempted or not rank_facts.any_rank(self._asked, "PreemptionCheckpoint (did a signal come)"):
             return
         state = self._state()
         state.epoch, state.preempted = epoch, True
@@ -157,7 +155,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
 
     def _take_over(self) -> None:
         self._identity = _identity_of(self.model)
-        self._prefix, found, problem = broadcast_object(self._look() if rank() == 0 else None)
+        self._prefix, found, problem = objects.broadcast_object(self._look() if rank() == 0 else None)
         if problem:
             raise OSError(problem)
         if not found:
@@ -196,7 +194,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):
 def _identity_of(model: keras.Model) -> str:
     """Returns a hash that is equal for the same training in every process. It has no names: Keras numbers these."""
     weights = [
-        (getattr(layout_of(weight), "full_shape", tuple(weight.shape)), str(weight.dtype), weight.trainable)
+        (getattr(layouts.layout_of(weight), "full_shape", tuple(weight.shape)), str(weight.dtype), weight.trainable)
         for weight in model.weights
     ]
     optimizers = [type(each).__name__ for each in (model.optimizer, innermost(model.optimizer))]

@@ -10,8 +10,7 @@ from smddp_tf.basics import rank, size
 from smddp_tf.collectives.rank_facts import objects_of_ranks
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
-from smddp_tf.keras.roles.current_distribution import alone
-from smddp_tf.keras.roles.optimizers import local_of
+from smddp_tf.keras.roles import current_distribution, optimizers
 from smddp_tf.keras.saving.sharded_variables import refuse_sharded_variables, together
 
 _ALONE, _TOGETHER = "_smddp_alone", "_smddp_together"  # attributes of hooks that were replaced
@@ -83,7 +82,7 @@ def _on_this_rank(callback: keras.callbacks.Callback) -> keras.callbacks.Callbac
 
 
 def _called_alone(call: Callable[[], Any]) -> Any:
-    with alone():
+    with current_distribution.alone():
         return call()
 
 
@@ -133,7 +132,7 @@ def _restore_together(on_rank: keras.callbacks.Callback, restore: Callable[[], A
             "BackupAndRestore needs a model that is built before `fit`, on all ranks. "
             f"Received: an unbuilt model on rank(s) {unbuilt} (this is rank {rank()}). Give it an Input."
         )
-    sender = BroadcastGlobalVariablesCallback(0, local_variables=local_of(model))
+    sender = BroadcastGlobalVariablesCallback(0, local_variables=optimizers.local_of(model))
     sender.set_model(model)
     sender.on_train_begin()
     model._initial_epoch = epoch

@@ -15,8 +15,7 @@ import tensorflow as tf
 from smddp_tf.basics import is_initialized, rank, size
 from smddp_tf.collectives.rank_facts import numbers_of_ranks
 from smddp_tf.keras._backend import keras, needs_keras_3
-from smddp_tf.keras.roles import input_waits
-from smddp_tf.keras.roles.wrapping import model_reduces
+from smddp_tf.keras.roles import input_waits, wrapping
 from smddp_tf.lifecycle import notes
 from smddp_tf.monitor import recording
 from smddp_tf.monitor.steps import EXPOSED, INPUT, REDUCING, SAMPLES, SECONDS, STEPS, StepTimes
@@ -69,7 +68,7 @@ class Throughput(keras.callbacks.Callback):
         self._trace = contextlib.ExitStack()  # of the current step, for TensorFlow's profiler
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        self._together = is_initialized() and size() > 1 and model_reduces(self.model)
+        self._together = is_initialized() and size() > 1 and wrapping.model_reduces(self.model)
         self._before, self._asked_clocks = None, False
         self._pause()  # an earlier `fit` may have ended with an error
         if self.data is not None:
@@ -127,8 +126,7 @@ class Throughput(keras.callbacks.Callback):
         if before is not None:
             waited, batches, samples = (now - then for now, then in zip(counted, before))
             if batches:
-                per_call = self.model.steps_per_execution
-                self._times.end(waited, int(samples), self._epoch, int(batches), marks, per_call)
+                self._times.end(waited, int(samples), self._epoch, int(batches), marks, self.model.steps_per_execution)
                 self._running = _shown(self._times.sums, size() if self._together else 1)
         return counted
 

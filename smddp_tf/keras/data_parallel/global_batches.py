@@ -127,8 +127,7 @@ def _part_of_dataset(dataset: tf.data.Dataset, shards: bool) -> Part:
         options.deterministic = True
         dataset = dataset.with_options(options)
     digests = Digests()
-    pairs = dataset.enumerate().map(functools.partial(_cut, fixed, digests))
-    return Part(pairs, rows_of_each, digests=digests)
+    return Part(dataset.enumerate().map(functools.partial(_cut, fixed, digests)), rows_of_each, digests=digests)
 
 
 def _deal_batches_alike(data: dict[str, Any]) -> None:
@@ -206,8 +205,7 @@ class ArrayData(NamedTuple):
             The arrays; None where the data are no arrays.
         """
         adapters = importlib.import_module(f"{_ADAPTERS}.array_data_adapter")
-        names = ("x", "y", "sample_weight", "batch_size", "class_weight")
-        arguments = {name: data.get(name) for name in names}
+        arguments = {name: data.get(name) for name in ("x", "y", "sample_weight", "batch_size", "class_weight")}
         if not adapters.can_convert_arrays((arguments["x"], arguments["y"], arguments["sample_weight"])):
             return None
         adapter = adapters.ArrayDataAdapter(**arguments, steps=data.get("steps_per_epoch"))

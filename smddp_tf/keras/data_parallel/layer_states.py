@@ -11,8 +11,7 @@ import weakref
 from typing import Any
 
 from smddp_tf import basics
-from smddp_tf.collectives.functions import broadcast_variables
-from smddp_tf.collectives.layouts import layout_of
+from smddp_tf.collectives import functions, layouts
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.roles.current_distribution import current, shards_batches
 from smddp_tf.keras.roles.optimizers import iterations_of, stays_local
@@ -34,7 +33,7 @@ def agree_on_states(model: keras.Model, if_trained: bool = False) -> None:
         return
     updates = [int(iterations_of(optimizer).numpy()) for optimizer in optimizers_of(model) if reduces(optimizer)]
     if not if_trained or updates != _updates_at_agreement.get(model, []):
-        broadcast_variables(states, root_rank=0)
+        functions.broadcast_variables(states, root_rank=0)
         _updates_at_agreement[model] = updates
 
 
@@ -42,7 +41,7 @@ def _states(model: keras.Model) -> list[Any]:
     """The states to broadcast: without those of seed generators, which are equal on all ranks, and frozen weights."""
     states = [variable for layer in model._flatten_layers() for variable in layer._non_trainable_variables]
     states += filter(stays_local, model.trainable_variables)
-    by_id = {id(variable): variable for variable in states if layout_of(variable) is None}
+    by_id = {id(variable): variable for variable in states if layouts.layout_of(variable) is None}
     return [variable for variable in by_id.values() if not getattr(variable, "smddp_agreed", False)]
 
 
@@ -58,9 +57,7 @@ def refuse_stateful(model: keras.Model) -> None:
     Raises:
         ValueError: the model has such a layer.
     """
-    if current() is None or not shards_batches():
-        return
-    layer = stateful_layer(model)
+    layer = stateful_layer(model) if current() is not None and shards_batches() else None
     if layer is not None:
         rows = next((state.shape[0] for state in keras.tree.flatten(layer.states or ())), "all")
         raise ValueError(

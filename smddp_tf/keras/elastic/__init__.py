@@ -1,7 +1,5 @@
 """`smddp_tf.keras.elastic`: the drop-in for `horovod.tensorflow.keras.elastic` and `horovod.keras.elastic`."""
 
-from __future__ import annotations
-
 from smddp_tf.elastic import run
 from smddp_tf.keras.elastic.callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
 from smddp_tf.keras.elastic.states import KerasState, TensorFlowKerasState

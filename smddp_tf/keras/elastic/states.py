@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import tensorflow as tf
 
@@ -15,21 +14,18 @@ from smddp_tf.collectives.functions import broadcast_variables
 from smddp_tf.collectives.layouts import layout_of
 from smddp_tf.collectives.objects import broadcast_object
 from smddp_tf.collectives.tensor_types import AnyOptimizer, AnyVariable
-from smddp_tf.elastic.state import ObjectState
-from smddp_tf.elastic.variables import check_fit, copies
+from smddp_tf.elastic.variables import VariablesState, check_fit, copies
 from smddp_tf.exceptions import HostsUpdatedInterrupt
 from smddp_tf.keras._backend import build_optimizer, optimizer_variables
 from smddp_tf.keras.elastic.part_copies import Commit, PartCopies, full_values
 from smddp_tf.keras.optimizer.reducing import build_for_session
-from smddp_tf.keras.roles.optimizers import innermost
-from smddp_tf.keras.roles.step_hooks import trace_again
-from smddp_tf.keras.roles.wrapping import reducer_on
+from smddp_tf.keras.roles import optimizers, step_hooks, wrapping
 from smddp_tf.keras.saving.sharded_variables import divides, full_value, saves_together, shard_of, together
 from smddp_tf.keras.sharding import partitioned_weights
 from smddp_tf.rendezvous import rounds
 
 
-class TensorFlowKerasState(ObjectState):
+class TensorFlowKerasState(VariablesState):
     """A state of a Keras model, its optimizer (slots, step counter, learning rate, loss scale) and Python objects.
 
     Random states that belong to the model (those of `Dropout`) are part of it, so training after a `restore` repeats
@@ -72,11 +68,6 @@ class TensorFlowKerasState(ObjectState):
         self._is_restored = False  # since the last sync
         self._save_model()
 
-    def save(self) -> None:
-        """Keeps the present values of model, optimizer and attributes."""
-        self._save_model()
-        super().save()
-
     def restore(self) -> None:
         """Gives model, optimizer and attributes the values of the last `save`."""
         for variable, value in self._saved:
@@ -116,9 +107,6 @@ class TensorFlowKerasState(ObjectState):
             for variable, value in self._saved
         ]
         return {"values": values, "attributes": super().to_disk()}
-
-    def _frozen(self) -> Any:
-        return {**self.to_disk(), "attributes": cloudpickle.dumps(super().to_disk())}  # the values are copies
 
     def from_disk(self, content: dict[str, Any]) -> None:
         """Takes over values and attributes. Raises ValueError when they are of another model."""
@@ -201,9 +189,9 @@ class TensorFlowKerasState(ObjectState):
             if hasattr(layer, "build_for_session"):
                 layer.build_for_session()
         partitioned_weights.build_for_session(self.model)
-        for optimizer in {id(inner): inner for inner in map(innermost, self._optimizers())}.values():
+        for optimizer in {id(inner): inner for inner in map(optimizers.innermost, self._optimizers())}.values():
             build_for_session(optimizer)
-        trace_again(self.model)
+        step_hooks.trace_again(self.model)
 
     def _save_model(self) -> None:
         variables, sums = self._variables(), self._sums()
@@ -226,7 +214,7 @@ class TensorFlowKerasState(ObjectState):
 
     def _sums(self) -> list[tf.Variable]:
         """Returns the sums of `backward_passes_per_step` so far: each rank's own, made by the first pass."""
-        reducers = filter(None, map(reducer_on, self._optimizers()))
+        reducers = filter(None, map(wrapping.reducer_on, self._optimizers()))
         return [variable for each in reducers if each.passes is not None for variable in each.passes.variables]
 
 

@@ -19,10 +19,8 @@ from smddp_tf.data.tf_datasets import known_length, without_autotune
 from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.uneven_batches import ERROR
 from smddp_tf.keras.data_parallel.global_batches import Part
-from smddp_tf.keras.data_parallel.same_data import Digests
 from smddp_tf.keras.fit.uneven import StepsPlan, Supply, listed, uneven_message
-from smddp_tf.keras.roles import active_ranks, input_waits
-from smddp_tf.keras.roles.step_hooks import hooks_of
+from smddp_tf.keras.roles import active_ranks, input_waits, step_hooks
 
 _ATTRIBUTE = "smddp_data"  # of Keras's iterators; Keras keeps that of the validation in `fit`, and reads it again
 
@@ -37,6 +35,8 @@ class EpochData:
 
     Attributes:
         part: this rank's part of global batches; None without a `keras.distribution`.
+        digests: what compares the ranks' batches, where these must be the same.
+        batch_spec: the `tf.TensorSpec` of a batch's tensors, in their structure; None where the data are not tf.data's.
         steps_per_epoch: what Keras was given as that.
         dataset: what is read, before it is timed.
         epochs: the epoch numbers of data from `hvd.data.shard`.
@@ -53,12 +53,14 @@ class EpochData:
             has_rows: whether the steps take the pairs of `part`, as those of `evaluate` do.
         """
         # Not kept alive: an iterator must end with `fit`, not when cycles are collected.
-        self._reference = weakref.ref(iterator)
+        self._iterator: Callable[[], Any] = weakref.ref(iterator)
         self._own = iterator._distributed_dataset
+        self.batch_spec = getattr(self._own, "element_spec", None)
         self._has_rows = has_rows
         self._is_timed = False
         self._padding: Any = None
         self.part = part
+        self.digests = None if part is None else part.digests
         self.steps_per_epoch: int | None = iterator.steps_per_epoch
         self.epochs = EpochsOfFit(source)
         self.uneven: UnevenEpochs | None = None
@@ -74,15 +76,15 @@ class EpochData:
         """
         dataset, by_rows = self._own, steps is not None and steps.by_rows
         if self.part is not None:
-            has_rows = self._has_rows or by_rows
-            dataset = self.part.pairs if has_rows else self.part.pairs.map(lambda rows, batch: batch)
+            dataset = self.part.pairs if self._has_rows or by_rows else self.part.pairs.map(lambda rows, batch: batch)
         if is_initialized() and size() > 1 and isinstance(dataset, tf.data.Dataset):
             dataset = without_autotune(dataset)
         if supply is not None and steps is not None:
             if supply.steps_per_epoch is None and supply.batches not in (None, math.inf):
                 dataset = dataset.take(int(supply.batches or 0))
             if steps.watched:
-                pairs = dataset if by_rows else _with_flags(dataset)
+                flags = tf.data.Dataset.from_tensors(1.0).repeat()
+                pairs = dataset if by_rows else tf.data.Dataset.zip((flags, dataset))
                 self._padding = _padding_iterator(_padding_batches(pairs))
                 dataset = pairs.concatenate(_padding_batches(pairs))
             elif supply.steps_per_epoch is None:
@@ -97,17 +99,7 @@ class EpochData:
 
     def _give(self) -> None:
         """Lets Keras's iterator read the dataset."""
-        self._iterator._distributed_dataset = input_waits.Timed(self.dataset) if self._is_timed else self.dataset
-
-    @property
-    def _iterator(self) -> Any:
-        """Keras's, which keeps it for as long as it reads."""
-        return self._reference()
-
-    @property
-    def batch_spec(self) -> Any:
-        """The `tf.TensorSpec` of a batch's tensors, in their structure; None where the data are not of tf.data."""
-        return getattr(self._own, "element_spec", None)
+        self._iterator()._distributed_dataset = input_waits.Timed(self.dataset) if self._is_timed else self.dataset
 
     @property
     def padding(self) -> Any:
@@ -116,19 +108,14 @@ class EpochData:
             self._padding = input_waits.timed(self._padding)
         return self._padding
 
-    @property
-    def digests(self) -> Digests | None:
-        """The digests that compare the ranks' batches, where these must be the same."""
-        return None if self.part is None else self.part.digests
-
     def supply(self, steps_per_execution: int) -> Supply:
         """Returns the facts of this rank's data."""
         part = self.part
-        batches = self._iterator.data_adapter.num_batches if part is None or part.steps is None else part.steps
+        batches = self._iterator().data_adapter.num_batches if part is None or part.steps is None else part.steps
         if batches is None and isinstance(self.dataset, tf.data.Dataset) and known_length(self.dataset) == -1:
             batches = math.inf
         # Older versions of Keras unroll the steps of a call, and the end of the data cancels those before it as well.
-        breaks_off = steps_per_execution > 1 and not hasattr(type(self._iterator), "__next__")
+        breaks_off = steps_per_execution > 1 and not hasattr(type(self._iterator()), "__next__")
         rows = None if part is None else part.rows
         return Supply(batches, self.steps_per_epoch or None, steps_per_execution, breaks_off, rows)
 
@@ -157,9 +144,9 @@ class EpochData:
             continues: whether the data go on where the last epoch has left them.
         """
         if not continues:
-            self._iterator._current_iterator = None
-        self._iterator._num_batches = None
-        self._iterator.steps_per_epoch = 2**62 if steps == math.inf else int(steps)
+            self._iterator()._current_iterator = None
+        self._iterator()._num_batches = None
+        self._iterator().steps_per_epoch = 2**62 if steps == math.inf else int(steps)
 
 
 class UnevenEpochs:
@@ -172,7 +159,7 @@ class UnevenEpochs:
     """
 
     def __init__(self, model: keras.Model, data: EpochData, supply: Supply, steps: StepsPlan, mode: str) -> None:
-        self._model, self._data, self._hooks = model, data, hooks_of(model, "train")
+        self._model, self._data, self._hooks = model, data, step_hooks.hooks_of(model, "train")
         self._supply, self._plan, self._mode = supply, steps, mode
         self._over, self._calls = False, 0
         self._active_steps_of_iterator = 0.0
@@ -270,11 +257,6 @@ def _padding_iterator(padding: tf.data.Dataset) -> Any:
     options = tf.data.Options()
     options.autotune.enabled = False
     return iter(padding.with_options(options))
-
-
-def _with_flags(dataset: tf.data.Dataset) -> Any:
-    """Returns the pairs (1.0, batch) of `dataset`."""
-    return tf.data.Dataset.zip((tf.data.Dataset.from_tensors(1.0).repeat(), dataset))
 
 
 def zeros_of(spec: object) -> Any:

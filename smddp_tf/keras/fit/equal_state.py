@@ -34,8 +34,7 @@ def first_difference(model: tf.keras.Model) -> Any:
     digests = numbers_of_ranks([digest], f"{_NAME} (digests)")
     if (digests == digests[0]).all():
         return None
-    named = [variable.path for variable in variables], mine
-    of_ranks = objects_of_ranks(named, f"{_NAME} (which differs)")
+    of_ranks = objects_of_ranks(([variable.path for variable in variables], mine), f"{_NAME} (which differs)")
     other, index = functions.first_difference([checksums for _, checksums in of_ranks])
     return max(of_ranks[0][0], of_ranks[other][0], key=len)[index], other
 
@@ -127,5 +126,4 @@ def take_weights(model: Any, warning: str) -> None:
 
 def _optimizers(model: Any) -> list[Any]:
     optimizer = innermost(getattr(model, "optimizer", None))
-    has_rate = optimizer is not None and hasattr(optimizer.learning_rate, "assign")
-    return [optimizer] if has_rate else []
+    return [optimizer] if optimizer is not None and hasattr(optimizer.learning_rate, "assign") else []

@@ -16,9 +16,7 @@ import tensorflow as tf
 
 from smddp_tf._native.threads import of_thread
 from smddp_tf.basics import rank, size
-from smddp_tf.collectives import ops
-from smddp_tf.collectives.layouts import layout_of
-from smddp_tf.collectives.rank_facts import facts_of_ranks, objects_of_ranks
+from smddp_tf.collectives import layouts, ops, rank_facts
 from smddp_tf.data import arrays
 from smddp_tf.data.agreement import agree, rank_and_size
 from smddp_tf.keras import patch_table, patches
@@ -79,7 +77,7 @@ def evaluate(model: keras.Model, x: Any = None, y: Any = None, *, return_dict: b
     try:
         logs, samples, data = _evaluate_part(model, x, y, options)
     except Exception as error:
-        objects_of_ranks({"error": f"{type(error).__name__}: {error}"}, _WHICH)
+        rank_facts.objects_of_ranks({"error": f"{type(error).__name__}: {error}"}, _WHICH)
         raise
     _check_same_metrics(model, logs)
     compare_evaluated(model, data)
@@ -108,8 +106,7 @@ def _evaluate_part(model: keras.Model, x: Any, y: Any, options: Any) -> tuple[di
 def _logs_without_data(model: keras.Model, data: Any) -> dict[str, Any]:
     """A rank without data has seen no batch, and metrics are made by the first: it gets one, and forgets it."""
     spec = data.dataset.element_spec
-    batch = zeros_of(spec if data.part is None else spec[1])
-    x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
+    x, y, weight = keras.utils.unpack_x_y_sample_weight(zeros_of(spec if data.part is None else spec[1]))
     logs: dict[str, Any] = model.test_on_batch(x, y, weight, return_dict=True)
     model.reset_metrics()
     return logs
@@ -117,7 +114,7 @@ def _logs_without_data(model: keras.Model, data: Any) -> dict[str, Any]:
 
 def _check_same_metrics(model: keras.Model, logs: dict[str, Any]) -> None:
     states = [(each.name, [tuple(variable.shape) for variable in each.variables]) for each in exact_metrics(model)]
-    of_ranks = facts_of_ranks({"results": sorted(logs), "states": states}, _WHICH, "`evaluate`")
+    of_ranks = rank_facts.facts_of_ranks({"results": sorted(logs), "states": states}, _WHICH, "`evaluate`")
     for other, facts in enumerate(of_ranks):
         if facts != of_ranks[0]:
             raise ValueError(
@@ -145,7 +142,7 @@ def _train_on_batch(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: 
 
 
 def _evaluate(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-    if any(map(layout_of, self.variables)):
+    if any(map(layouts.layout_of, self.variables)):
         refuse_alone("`evaluate` of a model whose tables are partitioned over the ranks")
     agree_on_states(self)
     in_fit = "_use_cached_eval_dataset" in kwargs
@@ -158,7 +155,7 @@ def _evaluate(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -
 
 
 def _predict(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-    if any(map(layout_of, self.variables)):
+    if any(map(layouts.layout_of, self.variables)):
         refuse_alone("`predict` of a model whose tables are partitioned over the ranks")
     if current() is None:
         return plain(self, *args, **kwargs)
@@ -185,12 +182,12 @@ def _predict(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) ->
 def _of_all_ranks(part: Any, name: str) -> Any:
     if isinstance(part, np.ndarray) and not part.dtype.hasobject:
         return ops.allgather(part, name=of_thread(name)).numpy()
-    parts = objects_of_ranks(part, name)  # strings, ragged tensors
+    parts = rank_facts.objects_of_ranks(part, name)  # strings, ragged tensors
     return np.concatenate(parts) if isinstance(part, np.ndarray) else tf.concat(parts, 0)
 
 
 def _is_worth_sharing(data: object, arguments: dict[str, Any]) -> bool:
     """Has every rank all rows and something to do, and may ranks make different numbers of steps?"""
     model = arguments["self"]
-    shards = shards_batches() and not any(map(layout_of, model.variables)) and stateful_layer(model) is None
+    shards = shards_batches() and not any(map(layouts.layout_of, model.variables)) and stateful_layer(model) is None
     return shards and arguments["steps"] is None and arrays.first_dimension(data) >= size()

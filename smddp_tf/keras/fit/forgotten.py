@@ -7,15 +7,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from smddp_tf import process_sets
-from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
 from smddp_tf.collectives import graph
 from smddp_tf.collectives.functions import were_broadcast
+from smddp_tf.collectives.rank_facts import warn_on_rank_zero
 from smddp_tf.gradients import reduced_once
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.roles.optimizers import innermost
-from smddp_tf.keras.roles.step_hooks import hooks_of
-from smddp_tf.keras.roles.wrapping import optimizers_of
+from smddp_tf.keras.roles import optimizers, step_hooks, wrapping
 
 _checked: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -30,8 +28,7 @@ def watching(model: keras.Model, callbacks: Iterable[Any]) -> list[Any]:
 
     Nothing where there are process sets: which ranks train together is then the user's to know.
     """
-    alone = len(process_sets.process_set_ids()) > 1
-    return [] if alone else [FirstStep(is_meant_for_all_ranks(model, callbacks))]
+    return [] if len(process_sets.process_set_ids()) > 1 else [FirstStep(is_meant_for_all_ranks(model, callbacks))]
 
 
 class FirstStep(keras.callbacks.Callback):
@@ -57,10 +54,10 @@ class FirstStep(keras.callbacks.Callback):
         """Replaces the train function, for one call."""
         if self._function is None and self.model not in _checked:
             _checked.add(self.model)
-            self._function = hooks_of(self.model, "train").intercept(self.model, self._run)
+            self._function = step_hooks.hooks_of(self.model, "train").intercept(self.model, self._run)
 
     def _first_call(self, iterator: Any) -> Any:
-        hooks_of(self.model, "train").release(self.model, self._run, self._function)
+        step_hooks.hooks_of(self.model, "train").release(self.model, self._run, self._function)
         before = _reductions()
         logs = self._function(iterator)
         if _reductions() == before:
@@ -74,14 +71,12 @@ def _reductions() -> tuple[int, int, int]:
 
 
 def _warn_of(model: keras.Model, is_meant_for_all_ranks: bool) -> None:
-    if rank() != 0:
-        return
-    found = next(iter(optimizers_of(model)), None)
-    name = type(innermost(found)).__name__ if found is not None else "..."
+    found = next(iter(wrapping.optimizers_of(model)), None)
+    name = type(optimizers.innermost(found)).__name__ if found is not None else "..."
     why = "although its callbacks or a broadcast of its weights are for training on all ranks"
     if not is_meant_for_all_ranks:
         why = f"in a job of {size()} ranks. If rank {rank()} is to train alone, this is as it should be"
-    warn(
+    warn_on_rank_zero(
         f"Every rank trains a model of its own: the first step of `fit` reduced no gradients, {why}. "
         f"Received: an optimizer {name} that is not wrapped. Write: "
         f"model.compile(hvd.DistributedOptimizer(keras.optimizers.{name}(...)), ...)"

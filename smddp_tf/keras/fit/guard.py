@@ -46,11 +46,13 @@ class Guard:
 
     def __init__(self, plan: TrainerPlan) -> None:
         callbacks, model = plan.callbacks, plan.model
-        self._plan = plan
+        self._plan, self.model = plan, model
         self._facts = facts_of(callbacks)  # after `agree`: of all ranks
         self._stopping = Stopping(model, callbacks)
+        # For the sake of these Keras waits for each batch's metrics; later versions mark those for which it need not.
+        waited_for = [c for c in callbacks if looks_at_batches(c) and not getattr(c, "async_safe", False)]
         # After all callbacks, where any of them may itself talk to the other ranks: all must do so in one order.
-        self.votes_last = self._stopping.asks or any(_waits_for_batches(each) for each in callbacks)
+        self.votes_last = self._stopping.asks or bool(waited_for)
         self._agreed = self._checked_start = False
         self._epochs_begun = 0
         self._first_epoch = FirstEpoch(plan.arguments["x"])
@@ -75,10 +77,6 @@ class Guard:
             **end_batch,
         )
         self.first, self.last = [first, data], [last]
-
-    @property
-    def model(self) -> Any:
-        return self._plan.model
 
     # --- before training ---
 
@@ -116,8 +114,7 @@ class Guard:
         """Tells ranks that wait in `agree` that this one will not come."""
         if not self._agreed:
             self._agreed = True
-            text = "".join(traceback.format_exception_only(type(error), error)).strip()
-            objects_of_ranks({"error": text}, _BEGINS)
+            objects_of_ranks({"error": "".join(traceback.format_exception_only(type(error), error)).strip()}, _BEGINS)
 
     @staticmethod
     def _check_equal(of_ranks: Sequence[dict[str, Any]], fact: str, what: str) -> None:
@@ -217,8 +214,7 @@ class Guard:
         if of_ranks[:, 0].any():
             self.model.stop_training = True
         if (digests := self._data.digests) is not None:
-            ended = self._plan.mode == JOIN and not self._data.steps_per_epoch
-            digests.compare(ended and not self.model.stop_training)
+            digests.compare(self._plan.mode == JOIN and not (self._data.steps_per_epoch or self.model.stop_training))
         if self._epochs_begun == 1:
             self._first_epoch.warn_if_all_read_all(of_ranks[:, 1].tolist())
         if equal_state.take_rates(self.model, of_ranks[:, 2:], "ended") or self._facts.set_state:
@@ -242,11 +238,6 @@ def compare_evaluated(model: keras.Model, data: EpochData | None) -> None:
     """Under a distribution: compares the batches that the ranks have evaluated; all call it together."""
     if data is not None and data.digests is not None:
         data.digests.compare(not data.steps_per_epoch and not model.stop_evaluating)
-
-
-def _waits_for_batches(callback: keras.callbacks.Callback) -> bool:
-    """Does it make Keras wait for each batch's metrics? What does not, in later versions, is marked as `async_safe`."""
-    return looks_at_batches(callback) and not getattr(callback, "async_safe", False)
 
 
 def _build_by_tracing(model: keras.Model, dataset: tf.data.Dataset) -> None:

@@ -20,9 +20,7 @@ from smddp_tf.keras.fit.guard import Guard
 from smddp_tf.keras.fit.plan import IGNORES_SHUFFLE, TrainerPlan, init_iterator, plan_of_fit
 from smddp_tf.keras.fit.stopping import facts_of, name_learning_rate
 from smddp_tf.keras.optimizer.auto_wrap import follow_distribution
-from smddp_tf.keras.roles import running
-from smddp_tf.keras.roles.current_distribution import refuse_alone
-from smddp_tf.keras.roles.wrapping import model_reduces
+from smddp_tf.keras.roles import current_distribution, running, wrapping
 
 
 def guard_fit() -> None:
@@ -50,8 +48,8 @@ def fit(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     if is_initialized() and isinstance(bound.arguments.get("x"), IGNORES_SHUFFLE):
         bound.arguments.setdefault("shuffle", False)  # Keras's default has no effect there, but gives a warning
     bound.apply_defaults()
-    if model_reduces(self):
-        refuse_alone("`fit` of a model that reduces gradients over the ranks")
+    if wrapping.model_reduces(self):
+        current_distribution.refuse_alone("`fit` of a model that reduces gradients over the ranks")
     follow_distribution(self)
     return _fit(plain, bound, plan_of_fit(bound.arguments))
 

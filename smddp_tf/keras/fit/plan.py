@@ -16,23 +16,12 @@ import tensorflow as tf
 
 from smddp_tf._native import loader
 from smddp_tf.basics import is_initialized, rank, size
+from smddp_tf.keras import callbacks as of_hvd
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.callbacks.best_model_checkpoint import BestModelCheckpoint
-from smddp_tf.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
-from smddp_tf.keras.callbacks.epoch_metrics import MetricAverageCallback, MetricSumCallback
-from smddp_tf.keras.callbacks.rank_zero import on_rank_zero
-from smddp_tf.keras.callbacks.throughput import Throughput
 from smddp_tf.keras.callbacks.uneven_batches import JOIN, OFF
-from smddp_tf.keras.data_parallel.global_batches import make_iterator
-from smddp_tf.keras.data_parallel.layer_states import refuse_stateful
-from smddp_tf.keras.fit.epoch_data import EpochData
-from smddp_tf.keras.fit.forgotten import is_meant_for_all_ranks, watching
-from smddp_tf.keras.fit.stopping import flat
-from smddp_tf.keras.roles import running
-from smddp_tf.keras.roles.current_distribution import current
-from smddp_tf.keras.roles.optimizers import local_of
-from smddp_tf.keras.roles.step_hooks import StepKind
-from smddp_tf.keras.roles.wrapping import model_reduces
+from smddp_tf.keras.data_parallel import global_batches, layer_states
+from smddp_tf.keras.fit import epoch_data, forgotten, stopping
+from smddp_tf.keras.roles import current_distribution, optimizers, running, step_hooks, wrapping
 from smddp_tf.monitor import recording
 
 # Of such data Keras ignores `shuffle`, with a warning if it is true.
@@ -68,8 +57,8 @@ class TrainerPlan:
     distribution: Any = None
     before: list[Any] = dataclasses.field(default_factory=list)
     after: list[Any] = dataclasses.field(default_factory=list)
-    throughput: Throughput | None = None
-    data: EpochData | None = None
+    throughput: of_hvd.Throughput | None = None
+    data: epoch_data.EpochData | None = None
     awaits_iterator: bool = True
 
     @property
@@ -98,19 +87,20 @@ class TrainerPlan:
         chosen = [each.uneven_mode for each in self.callbacks if hasattr(each, "uneven_mode")]
         return [JOIN, *chosen][-1] if self.reduces else OFF
 
-    def step_kind(self, kind: str, watched: bool) -> StepKind:
+    def step_kind(self, kind: str, watched: bool) -> step_hooks.StepKind:
         """Of the steps of `kind` ("train" or "test"); `watched` as in `StepsPlan`."""
-        return StepKind.under(self.distribution, watched if kind == "train" else self.distribution is not None)
+        of_pairs = watched if kind == "train" else self.distribution is not None
+        return step_hooks.StepKind.under(self.distribution, of_pairs)
 
 
 def plan_of_fit(arguments: dict[str, Any]) -> TrainerPlan:
     """The plan of a `fit` with these arguments, with `self` and all defaults among them."""
     model = arguments["self"]
     is_inner = any(plan.is_guarded and plan.model is model for plan in running.here.plans)
-    plan = TrainerPlan(model, arguments, flat(arguments["callbacks"]), reduces=model_reduces(model))
+    plan = TrainerPlan(model, arguments, stopping.flat(arguments["callbacks"]), reduces=wrapping.model_reduces(model))
     plan.has_others = is_initialized() and size() > 1 and not is_inner
     _measure(plan)
-    if current() is not None and not is_inner:
+    if current_distribution.current() is not None and not is_inner:
         return _of_distribution(plan)
     return _of_own_data(plan) if plan.has_others else plan
 
@@ -128,8 +118,8 @@ def init_iterator(plain: Callable[..., None], self: Any, *args: Any, **kwargs: A
     awaiting = (each for each in running.here.plans[-1:] if each.awaits_iterator)
     plan = next(awaiting, TrainerPlan(None, {}))  # of a validation, or of Keras's own `evaluate`, nothing is planned
     plan.awaits_iterator = False
-    part = make_iterator(plain, self, plan.epochs_ahead, *args, **kwargs)
-    plan.data = EpochData(self, part, plan.arguments.get("x"), has_rows=plan.epochs_ahead == 0)
+    part = global_batches.make_iterator(plain, self, plan.epochs_ahead, *args, **kwargs)
+    plan.data = epoch_data.EpochData(self, part, plan.arguments.get("x"), has_rows=plan.epochs_ahead == 0)
     if plan.throughput is not None:
         plan.throughput.data = plan.data
 
@@ -148,46 +138,46 @@ def one_progress_bar(arguments: dict[str, Any]) -> None:
 
 def _of_distribution(plan: TrainerPlan) -> TrainerPlan:
     """Under a `keras.distribution`: the ranks always keep together, and need no callbacks for that."""
-    refuse_stateful(plan.model)
+    layer_states.refuse_stateful(plan.model)
     one_progress_bar(plan.arguments)
     if not plan.has_callback_list:
         plan.users = _writing_on_rank_zero(plan.users)
     plan.before = [*_callbacks_before(plan.model, plan.users), *plan.before]
-    plan.is_guarded, plan.distribution = True, current()
+    plan.is_guarded, plan.distribution = True, current_distribution.current()
     return plan
 
 
 def _callbacks_before(model: keras.Model, users: list[keras.callbacks.Callback]) -> list[keras.callbacks.Callback]:
     """Returns the callbacks that come before the user's, unless these have such ones."""
     added: list[keras.callbacks.Callback] = []
-    if not any(isinstance(each, BroadcastGlobalVariablesCallback) for each in users):
-        added.append(BroadcastGlobalVariablesCallback(0, local_variables=local_of(model)))
-    if not any(isinstance(each, (MetricAverageCallback, MetricSumCallback)) for each in users):
-        added.append(MetricSumCallback())
+    if not any(isinstance(each, of_hvd.BroadcastGlobalVariablesCallback) for each in users):
+        added.append(of_hvd.BroadcastGlobalVariablesCallback(0, local_variables=optimizers.local_of(model)))
+    if not any(isinstance(each, (of_hvd.MetricAverageCallback, of_hvd.MetricSumCallback)) for each in users):
+        added.append(of_hvd.MetricSumCallback())
     return added
 
 
 def _writing_on_rank_zero(callbacks: list[keras.callbacks.Callback]) -> list[keras.callbacks.Callback]:
     """The callbacks, with those of Keras that write files doing so on rank 0 only."""
     classes = tuple(getattr(keras.callbacks, name) for name in _WRITE if hasattr(keras.callbacks, name))
-    on_all = BestModelCheckpoint  # belongs on all ranks, and writes on one
-    return [on_rank_zero(c) if isinstance(c, classes) and not isinstance(c, on_all) else c for c in callbacks]
+    on_all = of_hvd.BestModelCheckpoint  # belongs on all ranks, and writes on one
+    return [of_hvd.on_rank_zero(c) if isinstance(c, classes) and not isinstance(c, on_all) else c for c in callbacks]
 
 
 def _of_own_data(plan: TrainerPlan) -> TrainerPlan:
     """Horovod's way: the ranks keep together where the model's optimizer reduces, or a callback weighs by samples."""
     if not plan.reduces:
-        plan.after = watching(plan.model, plan.callbacks)
+        plan.after = forgotten.watching(plan.model, plan.callbacks)
     plan.is_guarded = plan.reduces or any(getattr(each, "counts_samples", False) for each in plan.callbacks)
-    if plan.is_guarded or is_meant_for_all_ranks(plan.model, plan.callbacks):
+    if plan.is_guarded or forgotten.is_meant_for_all_ranks(plan.model, plan.callbacks):
         one_progress_bar(plan.arguments)
     return plan
 
 
 def _measure(plan: TrainerPlan) -> None:
     """Has a `Throughput` measure the `fit`, where the user has given one or a recording runs."""
-    given = [callback for callback in plan.users if isinstance(callback, Throughput)]
-    plan.before = [Throughput()] if recording.current() is not None and not given else []
+    given = [callback for callback in plan.users if isinstance(callback, of_hvd.Throughput)]
+    plan.before = [of_hvd.Throughput()] if recording.current() is not None and not given else []
     plan.throughput = next(iter([*given, *plan.before]), None)
     if plan.throughput is not None:
         plan.throughput.tensorboards = _one_tensorboard(plan)
@@ -196,7 +186,7 @@ def _measure(plan: TrainerPlan) -> None:
 def _one_tensorboard(plan: TrainerPlan) -> list[Any]:
     """Lets TensorBoards write on rank 0 only, where all ranks train together. Returns those that write here."""
     board = keras.callbacks.TensorBoard
-    together = is_initialized() and size() > 1 and (plan.reduces or current() is not None)
+    together = is_initialized() and size() > 1 and (plan.reduces or current_distribution.current() is not None)
     if together and not plan.has_callback_list:
-        plan.users = [on_rank_zero(c) if isinstance(c, board) else c for c in plan.users]
+        plan.users = [of_hvd.on_rank_zero(c) if isinstance(c, board) else c for c in plan.users]
     return [callback for callback in plan.users if isinstance(callback, board)]

@@ -112,7 +112,7 @@ def facts_of(callbacks: Sequence[Any]) -> CallbackFacts:
     writers = tuple(getattr(keras.callbacks, name) for name in _WRITE_RATE)
     node = cross_rank() if is_initialized() else 0
     return CallbackFacts(
-        [_name_of(each) for each in callbacks if getattr(each, "for_all_ranks", False)],
+        [getattr(c, "name_of_wrapped", type(c).__name__) for c in callbacks if getattr(c, "for_all_ranks", False)],
         any(getattr(each, "counts_samples", False) for each in callbacks),
         any(getattr(each, "broadcasts_weights", False) for each in callbacks),
         any(getattr(each, "restore_best_weights", False) for each in callbacks),
@@ -181,7 +181,3 @@ def name_learning_rate(callbacks: Iterable[Any], as_keras: bool) -> None:
     for callback in callbacks:
         if hasattr(callback, "rate_name"):
             callback.rate_name = "learning_rate" if as_keras else "lr"
-
-
-def _name_of(callback: keras.callbacks.Callback) -> str:
-    return getattr(callback, "name_of_wrapped", type(callback).__name__)

@@ -26,7 +26,11 @@ _MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 
 
 class GlobalBatch:
-    """The batch of all ranks of which a step, traced or run eagerly, sees this rank's part."""
+    """The batch of all ranks of which a step, traced or run eagerly, sees this rank's part.
+
+    Attributes:
+        has_equal_parts: whether it is cut into parts of the same shape, one for each rank.
+    """
 
     def __init__(self, rows: tf.Tensor | None = None, is_cut: bool = True) -> None:
         """Remembers the part.
@@ -35,14 +39,9 @@ class GlobalBatch:
             rows: number tensor, those of the part, 0 if it counts nowhere; None where all ranks have equally many.
             is_cut: whether the part was cut out of a batch that all ranks have read, and not brought by the rank.
         """
-        self._is_cut = is_cut
+        self.has_equal_parts = rows is None and is_cut
         self._rows = None if rows is None else tf.cast(rows, tf.float64)
         self._rows_of_all: dict[Any, Any] = {}  # by graph: the tensors of one are unknown in another
-
-    @property
-    def has_equal_parts(self) -> bool:
-        """Whether it is cut into parts of the same shape, one for each rank."""
-        return self._rows is None and self._is_cut
 
     def share(self) -> Any:
         """This rank's part of the rows, a float64 scalar between 0 and 1."""
@@ -68,8 +67,7 @@ class GlobalBatch:
 
 
 def _sum_over_ranks(number: tf.Tensor) -> tf.Tensor:
-    name = graph.tensor_name("keras_distribution_sum", None)
-    return emit.allreduce_list([number], ReduceSpec(Sum), name)[0]
+    return emit.allreduce_list([number], ReduceSpec(Sum), graph.tensor_name("keras_distribution_sum", None))[0]
 
 
 class OwnBatch(NamedTuple):

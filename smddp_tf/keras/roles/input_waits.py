@@ -7,7 +7,7 @@ That works in every version of Keras, with `jit_compile` and with several steps 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -52,9 +52,8 @@ class Timed:
     def __init__(self, dataset: tf.data.Dataset) -> None:
         self._dataset = dataset
 
-    def __iter__(self) -> Iterator[Any]:
-        iterator: Iterator[Any] = timed(iter(self._dataset))
-        return iterator
+    def __iter__(self) -> Any:
+        return timed(iter(self._dataset))
 
 
 def timed(iterator: tf.data.Iterator) -> tf.data.Iterator:

@@ -44,10 +44,8 @@ class StepKind(NamedTuple):
 
 def hooks_of(model: tf.keras.Model, kind: str) -> StepHooks:
     """Returns the `StepHooks` of the model's `kind` ("train" or "test") steps, the same object at every call."""
-    if _ATTRIBUTE not in vars(model):
-        # Goes past Keras's tracking of attributes: it must get into no saved file.
-        object.__setattr__(model, _ATTRIBUTE, {})
-    hooks: dict[str, StepHooks] = vars(model)[_ATTRIBUTE]
+    # Goes past Keras's tracking of attributes: it must get into no saved file.
+    hooks: dict[str, StepHooks] = vars(model).setdefault(_ATTRIBUTE, {})
     if kind not in hooks:
         hooks[kind] = StepHooks(kind)
     return hooks[kind]
@@ -154,7 +152,6 @@ class StepHooks:
         setattr(model, self._function, None)
 
     def _counting_step(self, model: tf.keras.Model, plain_step: Step, of_step: StepKind) -> Step:
-        del model
         together = self._kind == "train" and of_step.is_global
 
         def step(data: object) -> Any:

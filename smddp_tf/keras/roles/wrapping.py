@@ -135,16 +135,13 @@ def _concerns_all_ranks(optimizer: AnyOptimizer) -> bool:
 
 def refuse_wrapped(optimizer: AnyOptimizer) -> None:
     """Raises a ValueError for an optimizer that reduces already, unless it only inherited that: it may be replaced."""
-    if any(map(_was_wrapped_itself, (optimizer, getattr(optimizer, "inner_optimizer", None)))):
+    wrapped = filter(is_wrapped, (optimizer, getattr(optimizer, "inner_optimizer", None)))
+    if not all(getattr(reducer_on(each), "is_inherited", False) for each in wrapped):
         raise ValueError(
             "`optimizer` must be an optimizer that is not wrapped yet; this one already reduces its gradients over "
             f"all ranks, and would do it twice. Received: optimizer={optimizer!r} ({type(optimizer).__name__}). "
             "Use it as it is."
         )
-
-
-def _was_wrapped_itself(optimizer: AnyOptimizer | None) -> bool:
-    return is_wrapped(optimizer) and not getattr(reducer_on(optimizer), "is_inherited", False)
 
 
 def advice(optimizer: object, optimizers: str, family: type | tuple[type, ...], **of_package: str) -> str:

@@ -16,8 +16,7 @@ import click
 
 from smddp_tf.aliases import FAMILIES
 from smddp_tf.exceptions import LaunchError
-from smddp_tf.run.launch.fabric import FABRICS
-from smddp_tf.run.launch.settings import absolute
+from smddp_tf.run.launch import fabric, settings
 
 
 class _Ranks(click.types.IntParamType):
@@ -117,7 +116,7 @@ KNOBS = (
     Knob("timeline-mark-cycles", bool, "timeline", "Mark the engine's turns in the trace.",
          "SMDDP_TIMELINE_MARK_CYCLES"),
     Knob("monitor", str, "monitor", "Record steps and the use of all hosts in this folder, the same one on all hosts.",
-         as_text=absolute, key="folder", variable="SMDDP_MONITOR"),
+         as_text=settings.absolute, key="folder", variable="SMDDP_MONITOR"),
     Knob("stall-check-warning-time-seconds", int, "stall_check", "Warn when a rank has been missing so long.",
          "SMDDP_STALL_WARN_SECONDS", variable="HOROVOD_STALL_CHECK_TIME_SECONDS"),
     Knob("stall-check-shutdown-time-seconds", int, "stall_check",
@@ -144,7 +143,6 @@ def _knob_option(knob: Knob) -> Callable[..., Any]:
 
 
 _FLAG: dict[str, Any] = {"is_flag": True, "default": None}
-_HIDDEN: dict[str, Any] = {"hidden": True}
 
 OPTIONS = [
     click.option("-v", "--version", "show_version", help="Print the version.", **_FLAG),
@@ -175,15 +173,15 @@ OPTIONS = [
                  help="Set a variable for the ranks. NAME alone takes the value from here, unseen by other users."),
     click.option("--mpi-args", help='More arguments for mpirun: --mpi-args="--report-bindings".'),
     click.option("--binding-args", help="Arguments on binding, instead of --bind-to none --map-by slot."),
-    click.option("--fabric", type=click.Choice(FABRICS), envvar="SMDDP_FABRIC",
+    click.option("--fabric", type=click.Choice(fabric.FABRICS), envvar="SMDDP_FABRIC",
                  help="Messages between hosts: TCP, libfabric (EFA, ...) or UCX. Default: auto, which is TCP."),
     click.option("--tcp/--no-tcp", default=None, help="The same as --fabric tcp."),
     *map(_knob_option, KNOBS),
-    click.option("--disable-cache", help="No meaning here: there is no cache of checks.", **_FLAG, **_HIDDEN),
+    click.option("--disable-cache", help="No meaning here: there is no cache of checks.", hidden=True, **_FLAG),
     click.option("--mpi/--no-mpi", "use_mpi", default=None,
                  help="Start the ranks by MPI (the default), or without it, by ssh; they connect by TCP then."),
-    click.option("--gloo", "use_gloo", help="The same as --no-mpi.", **_FLAG, **_HIDDEN),
-    click.option("--jsrun", "use_jsrun", **_FLAG, **_HIDDEN),
+    click.option("--gloo", "use_gloo", help="The same as --no-mpi.", hidden=True, **_FLAG),
+    click.option("--jsrun", "use_jsrun", hidden=True, **_FLAG),
     click.option("--elastic", help="Start again after a failure, from the last commit of hvd.elastic.", **_FLAG),
     click.option("--min-np", "--min-num-proc", "min_np", type=int,
                  help="Go on, or start again, with fewer ranks, this many at least. Implies --elastic."),
@@ -193,7 +191,7 @@ OPTIONS = [
     click.option("--slots-per-host", "--slots", "slots_per_host", type=int, help="Ranks of a host that does not say."),
     click.option("--elastic-timeout", type=int, help="Seconds to wait for hosts. Default: 600."),
     click.option("--reset-limit", type=int, help="How often the job may start again. Default: no limit."),
-    click.option("--blacklist-cooldown-range", type=int, nargs=2, **_HIDDEN),
+    click.option("--blacklist-cooldown-range", type=int, nargs=2, hidden=True),
     click.option("--host-discovery-script", help="Prints the hosts there are, while the job runs. Needs --no-mpi."),
 ]  # fmt: skip
 
@@ -204,14 +202,11 @@ _TOP_KEYS = {
     "output_filename", "prefix_timestamp", "ssh_identity_file", "ssh_port", "start_timeout", "fabric", "tcp", "verbose",
 }  # fmt: skip
 _TOP_ALIASES = {"np": "num_proc", "network_interface": "network_interfaces", "host_file": "hostfile"}
+_OF_ELASTIC = ("min_np", "max_np", "slots_per_host", "elastic_timeout", "reset_limit", "host_discovery_script")
 _KEYS_WITHOUT_KNOB = {
     "logging": {"hide_timestamp": "log_with_timestamp"},
-    "elastic": {
-        "min_np": "min_np", "min_num_proc": "min_np", "max_np": "max_np", "max_num_proc": "max_np",
-        "slots_per_host": "slots_per_host", "elastic_timeout": "elastic_timeout", "reset_limit": "reset_limit",
-        "host_discovery_script": "host_discovery_script",
-    },
-}  # fmt: skip
+    "elastic": {"min_num_proc": "min_np", "max_num_proc": "max_np", **{name: name for name in _OF_ELASTIC}},
+}
 
 # The headings of --help, and the parameters below each, in this order.
 _GROUPS = {

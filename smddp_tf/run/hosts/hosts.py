@@ -61,25 +61,20 @@ def parse_host_file(path: str | Path, default_slots: int = 1) -> list[Host]:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise LaunchError(f"The host file {path} cannot be read: {error.strerror}.") from None
-    hosts = []
-    for number, line in enumerate(lines, 1):
-        words = line.split("#")[0].replace("=", " = ").split()
-        if not words:
-            continue
-        where = f"line {number} of {path}"
-        if len(words) == 1:
-            hosts.append(_parse_host(words[0], default_slots, where))
-        else:
-            hosts.append(Host(words[0], _slots(_slots_word(words[1:], where), where)))
-    return _merged(hosts, str(path))
+    words_of = [(number, line.split("#")[0].replace("=", " = ").split()) for number, line in enumerate(lines, 1)]
+    found = [_host_of_line(words, default_slots, f"line {number} of {path}") for number, words in words_of if words]
+    return _merged(found, str(path))
 
 
-def _slots_word(words: list[str], where: str) -> str:
+def _host_of_line(line: list[str], default_slots: int, where: str) -> Host:
+    name, *words = line
+    if not words:
+        return _parse_host(name, default_slots, where)
     settings = dict(zip(words[0::3], words[2::3]))
     well_formed = len(words) % 3 == 0 and words[1::3] == ["="] * (len(words) // 3)
     if not well_formed or "slots" not in settings or not set(settings) <= {"slots", "max_slots", "max-slots"}:
         raise LaunchError(f"Expected `name slots=N` in {where}. Received: `{' '.join(words)}` after the name.")
-    return settings["slots"]
+    return Host(name, _slots(settings["slots"], where))
 
 
 def _parse_host(text: str, default_slots: int, where: str) -> Host:

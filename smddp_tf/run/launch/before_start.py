@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import errno
 import os
@@ -30,7 +29,8 @@ def missing_program(command: Sequence[str], settings: Settings, environment: Map
     program, paths = command[0], {**environment, **settings.variables}.get("PATH", os.defpath)
     if not shutil.which(program, path=paths):
         why = os.strerror(errno.EACCES if os.path.isfile(program) else errno.ENOENT)
-        alike = difflib.get_close_matches(program, _programs(paths), 1)
+        programs = {path.name for folder in paths.split(os.pathsep) for path in Path(folder).glob("*")}
+        alike = difflib.get_close_matches(program, programs, 1)
         meant = f"Did you mean {alike[0]!r}? " if alike else ""
         return (
             f"{program!r} cannot be started: {why}. {meant}Expected a script or a program; PATH is {paths}. "
@@ -40,15 +40,6 @@ def missing_program(command: Sequence[str], settings: Settings, environment: Map
     if script.startswith("-") or os.path.exists(script):
         return ""
     return f"There is no script {script!r} in {os.getcwd()}, where the ranks run. No rank began."
-
-
-def _programs(paths: str) -> set[str]:
-    """The names of the files in the folders of a PATH, as far as they can be read."""
-    names: set[str] = set()
-    for folder in paths.split(os.pathsep):
-        with contextlib.suppress(OSError):
-            names.update(os.listdir(folder))
-    return names
 
 
 def started(settings: Settings, mpi: bool) -> str:

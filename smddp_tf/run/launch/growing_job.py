@@ -21,9 +21,7 @@ from smddp_tf.link.ends import End
 from smddp_tf.link.server import Frame
 from smddp_tf.run.hosts.discovery import HostWatch
 from smddp_tf.run.hosts.hosts import NotStarted, shortened
-from smddp_tf.run.launch.job import Job, Outcome, Surroundings
-from smddp_tf.run.launch.rounds import Rounds, joined_of
-from smddp_tf.run.launch.settings import Growth
+from smddp_tf.run.launch import job, rounds, settings
 from smddp_tf.run.output.console import say
 
 _LOST_SECONDS = 1.0  # for the last messages of a rank whose connection, or whose starter, has ended
@@ -33,7 +31,7 @@ _ASK_SECONDS = 0.5  # without such an answer, until the host is asked for one
 _DISMISS_SECONDS = 2.0  # for processes that have come too late for the last round
 
 
-class GrowingJob(Job):
+class GrowingJob(job.Job):
     """See the module.
 
     Args:
@@ -43,11 +41,11 @@ class GrowingJob(Job):
     """
 
     def __init__(
-        self, words_for: Callable[[str, int, int], Sequence[str]], growth: Growth, around: Surroundings
+        self, words_for: Callable[[str, int, int], Sequence[str]], growth: settings.Growth, around: job.Surroundings
     ) -> None:
         super().__init__([sys.executable], around)
         self._words_for, self._growth = words_for, growth
-        self._rounds = Rounds(range(len(around.hosts)))
+        self._rounds = rounds.Rounds(range(len(around.hosts)))
         self._groups: list[tuple[Popen[bytes], range, float]] = []  # a starter, its numbers, and since when
         self._used = Counter(around.hosts)  # slots that have been given out
         self._free_at: dict[str, float] = {}  # when slots of lost ranks are given out again
@@ -74,7 +72,7 @@ class GrowingJob(Job):
             self._watch.stop()
         super()._end()
 
-    def _outcome_for(self, starter_code: int) -> Outcome:
+    def _outcome_for(self, starter_code: int) -> job.Outcome:
         self._outcome.members = self._rounds.members
         return super()._outcome_for(0 if self._ranks.all_ended else starter_code)
 
@@ -89,7 +87,7 @@ class GrowingJob(Job):
         if number not in self._live():  # its host was lost, and is there again
             self._refuse_one(frame.peer, "The others go on without this process, from which they had not heard.")
         elif frame.peer in self._server.connected:
-            self._rounds.joined[number] = joined_of(told, frame.peer, self._server.addresses_of(frame.peer))
+            self._rounds.joined[number] = rounds.joined_of(told, frame.peer, self._server.addresses_of(frame.peer))
             if number not in self._rounds.members:
                 say(f"process {number} on {told['host']} has started, and joins the others at their next commit.")
 

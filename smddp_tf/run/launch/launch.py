@@ -144,10 +144,8 @@ def _report(outcome: Outcome, output: Output) -> str:
     how = f"rank {outcome.failed_rank} on {outcome.failed_host} {how}"
     if not end.is_cause:
         return f"{how}; it says that it was not the cause: {end.because}"
-    what = "Its last lines:" if lines else "It printed nothing."
-    if lines and starts_traceback(lines[0]):
-        what = "Its traceback:"
+    last = "Its traceback:" if lines and starts_traceback(lines[0]) else "Its last lines:"
     how += f", and the job with it{f': {end.raised}' if end.raised else ''}"
     if end.code == -signal.SIGKILL:
         how += " (out of memory? `dmesg` on that host and memory.events of the container's cgroup say so)"
-    return "\n".join([f"{how}. {what}", *lines])
+    return "\n".join([f"{how}. {last if lines else 'It printed nothing.'}", *lines])

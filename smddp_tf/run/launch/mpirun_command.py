@@ -157,14 +157,12 @@ def _hydra_command(settings: Settings, mpi: Mpi, choice: Choice, environment: Ma
     for name, value in _changed(settings.variables, environment, on_the_line=True).items():
         line += ["-genv", name, value]
     extra = {"HYDRA_LAUNCHER_EXTRA_ARGS": shlex.join(settings.ssh)} if settings.ssh else {}
-    given = {**mpich_variables(settings.fabric), **settings.variables}
-    variables = _changed(given, environment, on_the_line=False)
+    variables = _changed({**mpich_variables(settings.fabric), **settings.variables}, environment, on_the_line=False)
     return MpirunCommand((*line, *settings.mpi_args), {**variables, **extra}, forwards_all=True)
 
 
 def _hydra_hosts(settings: Settings) -> list[str]:
-    is_local = not settings.remote_hosts
-    names = ["localhost" if is_local else host.name for host in settings.hosts]
+    names = [host.name if settings.remote_hosts else "localhost" for host in settings.hosts]
     slots = {host.slots for host in settings.hosts}
     if len(slots) == 1:
         return ["-hosts", ",".join(names), "-ppn", str(slots.pop())]
@@ -185,9 +183,8 @@ def sets_parameter(words: Sequence[str], name: str) -> bool:
 def names_agent(words: Sequence[str], environment: Mapping[str, str]) -> bool:
     """True when the user reaches hosts by another program than ssh."""
     variables = (name for name in environment if name.startswith(("OMPI_MCA_", "PRTE_MCA_", "HYDRA_LAUNCHER")))
-    return any(word.endswith(("_agent", "launcher-exec", "launcher")) for word in (*words, *variables)) or any(
-        name.endswith("_EXEC") for name in environment if name.startswith("HYDRA_LAUNCHER")
-    )
+    agents = ("_agent", "launcher-exec", "launcher", "HYDRA_LAUNCHER_EXEC")
+    return any(word.endswith(agents) for word in (*words, *variables))
 
 
 def _is_set(environment: Mapping[str, str], name: str) -> bool:

@@ -49,8 +49,7 @@ class RankStates:
     @property
     def apart(self) -> bool:
         """Several ranks have loaded TensorFlow, and none has called `hvd.init`."""
-        ranks = range(len(self.hosts))
-        return len(ranks) > 1 and all(rank in self.ends and self.ends[rank].alone for rank in ranks)
+        return len(self.hosts) > 1 and sum(end.alone for end in self.ends.values()) == len(self.hosts)
 
     @property
     def lost_hosts(self) -> frozenset[str]:

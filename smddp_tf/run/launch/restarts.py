@@ -54,8 +54,7 @@ def run_elastic(
         How the last start ended.
     """
     folder = policy.folder or os.path.abspath(f"smddp-commits-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
-    variables = {**settings.variables, COMMIT_DIR: folder, JOB: uuid.uuid4().hex}
-    settings = replace(settings, variables=variables)
+    settings = replace(settings, variables={**settings.variables, COMMIT_DIR: folder, JOB: uuid.uuid4().hex})
     growth = policy.growth
     most = growth.most or sys.maxsize if growth.discover else settings.ranks
     starts, fruitless, newest = 0, 0, _newest(folder)
@@ -72,7 +71,8 @@ def run_elastic(
         hosts = _hosts_now(settings.hosts, growth, outcome.lost_hosts)
         ranks = min(most, total_slots(hosts))
         if reason := _why_not_again(policy, outcome, starts, fruitless, ranks):
-            say(f"the job is given up: {reason}. {_advice(folder, newest)}")
+            later = f"To go on later: smddprun --elastic --commit-dir {shown(folder)} ..."
+            say(f"the job is given up: {reason}. {later if newest else 'There is no commit.'}")
             return outcome
         without = f", without {', '.join(sorted(outcome.lost_hosts))}" if outcome.lost_hosts else ""
         where = f"commit {newest} in {shown(folder)}" if newest else "the beginning, there is no commit yet"
@@ -109,10 +109,6 @@ def _why_not_again(policy: Policy, outcome: Outcome, starts: int, fruitless: int
     if ranks < policy.growth.least:
         return f"the hosts that are left have {ranks} slots, --min-np asks for {policy.growth.least}"
     return ""
-
-
-def _advice(folder: str, newest: int) -> str:
-    return f"To go on later: smddprun --elastic --commit-dir {shown(folder)} ..." if newest else "There is no commit."
 
 
 def _newest(folder: str) -> int:

@@ -83,8 +83,7 @@ class Rounds:
     def _order(self) -> list[int]:
         """Those with the state first, in their order, so that rank 0 has it; those of a host beside one another."""
         ranks = {number: rank for rank, number in enumerate(self.members)}
-        last = len(ranks)
-        order = sorted(self.joined, key=lambda n: (not self.joined[n].has_state, ranks.get(n, last), n))
+        order = sorted(self.joined, key=lambda n: (not self.joined[n].has_state, ranks.get(n, len(ranks)), n))
         hosts = list(dict.fromkeys(self.joined[number].host for number in order))
         return sorted(order, key=lambda number: hosts.index(self.joined[number].host))
 

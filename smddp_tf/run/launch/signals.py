@@ -48,7 +48,8 @@ class LauncherSignals:
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # not under nohup
             ending.append(signal.SIGHUP)
         handlers = dict.fromkeys(ending, self._on_ending)
-        return handlers | {sign: self._on_forwarded for sign in _FORWARDED if signal.getsignal(sign) != signal.SIG_IGN}
+        forwarded = [sign for sign in _FORWARDED if signal.getsignal(sign) != signal.SIG_IGN]
+        return handlers | dict.fromkeys(forwarded, lambda sign, _: self.to_forward.add(sign))
 
     def _on_ending(self, sign: int, _: Any) -> None:
         now = time.monotonic()
@@ -56,6 +57,3 @@ class LauncherSignals:
             self.ending, self._ending_at = sign, now
         elif now > self._ending_at + _SECOND_SECONDS:
             self._insists = True
-
-    def _on_forwarded(self, sign: int, _: Any) -> None:
-        self.to_forward.add(sign)

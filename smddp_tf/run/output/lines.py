@@ -55,9 +55,8 @@ class LineSplitter:
         """
         self.fed = time.monotonic()
         *ended, rest = _ENDS.split(self._decoder.decode(chunk, final))
-        segments = []
-        for text, end in zip(ended[::2], ended[1::2]):
-            segments.append(Segment(self._take() + text, "\r" if end == "\r" else "\n"))
+        pairs = zip(ended[::2], ended[1::2])
+        segments = [Segment(self._take() + text, "\r" if end == "\r" else "\n") for text, end in pairs]
         self._parts.append(rest)
         self._length += len(rest)
         if self._length > _MOST:

@@ -141,8 +141,7 @@ class Output:
                 return
             self._tails[rank].add(stream, segment.text, segment.end)
             if stream and (rank in self._held or starts_traceback(segment.text)):
-                seconds = _RAISES_SECONDS if rank in self._raising else _HOLD_SECONDS
-                held = self._held.setdefault(rank, _Held(seconds))
+                held = self._held.setdefault(rank, _Held(_RAISES_SECONDS if rank in self._raising else _HOLD_SECONDS))
                 held.add(segment)
                 if held.characters > _HELD_CHARACTERS:
                     self._release(rank)
