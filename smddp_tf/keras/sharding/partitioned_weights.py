@@ -28,6 +28,7 @@ from smddp_tf import basics
 from smddp_tf._native.threads import of_thread
 from smddp_tf.collectives import emit, graph, ops
 from smddp_tf.collectives.layouts import layout_of, mark
+from smddp_tf.collectives.rank_facts import warn_on_rank_zero
 from smddp_tf.collectives.reduce_op import ReduceSpec, Sum
 from smddp_tf.collectives.topology_ops import traced_ranks
 from smddp_tf.keras import patch_table, patches
@@ -74,13 +75,23 @@ def partition_weights(partition: str | int = "world", *, min_elements: int = MIN
     if min_elements < 1:
         raise ValueError(f"`min_elements` must be at least 1. Received: min_elements={min_elements}.")
 
+    divided: list[str] = []
+
     def partition_of(layer: keras.Layer, name: str | None, shape: tuple[int, ...]) -> str | int | None:
-        return partition if math.prod(shape) >= min_elements else None
+        if math.prod(shape) < min_elements:
+            return None
+        divided.append(layer.name)
+        return partition
 
     degree_of(partition)
     make_parts()
     with running.within(partition_of=partition_of):
         yield
+    if not divided and basics.size() > 1:
+        warn_on_rank_zero(
+            f"hvd.partition_weights: no weight of {min_elements} elements or more was made inside, so none is divided. "
+            "Layers make their weights when they are built: give the model a keras.Input, or call it on a batch inside."
+        )
 
 
 def make_parts() -> None:

@@ -116,10 +116,10 @@ def data_of(rank, model, rows=BATCH * STEPS):
     return x, (random.normal(size=(rows, 1)) + rank).astype(np.float32)
 
 
-def made(build, partition=None):
+def made(build, partition=None, min_elements=100):
     """Ranks draw different numbers; full weights begin with those of rank 0, as parts do."""
     keras.utils.set_random_seed(5 + hvk.rank())
-    with contextlib.nullcontext() if partition is None else hvk.partition_weights(partition, min_elements=100):
+    with contextlib.nullcontext() if partition is None else hvk.partition_weights(partition, min_elements=min_elements):
         model = build()
     hvk.broadcast_variables(model.variables, root_rank=0)
     return model
@@ -311,11 +311,13 @@ def test_reading_and_writing(hvd, rank, size):
         tf.train.Checkpoint(kernel=kernel).save("/nonexistent/checkpoint")
 
 
-def test_mistakes(hvd, size):
+def test_mistakes(hvd, rank, size):
     with pytest.raises(ValueError, match="`min_elements` must be at least 1"), hvk.partition_weights(min_elements=0):
         pass
     with pytest.raises(ValueError, match="must divide the"), hvk.partition_weights(size + 1):
         pass
+    with pytest.warns(UserWarning, match="no weight of 65536") if rank == 0 else contextlib.nullcontext():
+        made(dense, "world", 1 << 16)
     model = made(dense, "world")
     model.compile(hvk.DistributedOptimizer(keras.optimizers.Adafactor(0.01)), loss="mse")
     with pytest.raises(NotImplementedError, match="Adafactor, Lamb and Muon would see one rank's part"):
