@@ -10,7 +10,7 @@ struct Rank {
   Rank(InprocHub& near_hub, InprocHub& far_hub, int rank)
       : near(near_hub, rank),
         far(far_hub, rank),
-        routed(Value(Topology::Build(rank, {"a", "a", "b", "b"})), &near, &far) {}
+        routed(Value(Topology::Build(rank, {"a", "a", "b", "b"})), near, &far) {}
   InprocTransport near, far;
   RoutedTransport routed;
 };
@@ -67,11 +67,11 @@ TEST_CASE("routed: control messages of both ways are seen, in order by sender") 
   CHECK(from_other == std::vector<std::string>{"o1"});
 }
 
-TEST_CASE("routed: a side that no rank needs may be missing") {
-  InprocHub hub(2);
-  InprocTransport only(hub, 0);
-  RoutedTransport near(Value(Topology::Build(0, {"a", "a"})), &only, nullptr);
-  RoutedTransport far(Value(Topology::Build(0, {"a", "b"})), nullptr, &only);
+TEST_CASE("routed: on one node there is no other side; on a node of its own a rank has both") {
+  InprocHub hub(2), alone(1);
+  InprocTransport only(hub, 0), itself(alone, 0);
+  RoutedTransport near(Value(Topology::Build(0, {"a", "a"})), only, nullptr);
+  RoutedTransport far(Value(Topology::Build(0, {"a", "b"})), itself, &only);
   for (RoutedTransport* routed : {&near, &far}) {
     CHECK_FALSE(Value(routed->Progress()));
     CHECK_FALSE(routed->busy());

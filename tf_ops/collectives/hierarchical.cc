@@ -10,29 +10,16 @@ namespace smddp {
 namespace {
 
 // Records when `task` begins and ends.
-class TimedTask : public Task {
- public:
-  TimedTask(StageTimes* times, StageTimes::Stage stage, TaskPtr task)
-      : times_(times), stage_(stage), task_(std::move(task)) {}
-
-  Result<Progress> Step() override {
-    Result<Progress> progress = task_->Step();
-    if (progress.ok() && *progress == Progress::kDone) times_->Mark(stage_);
-    return progress;
-  }
-  std::string Describe() const override { return task_->Describe(); }
-
- private:
-  StageTimes* const times_;
-  const StageTimes::Stage stage_;
-  const TaskPtr task_;
-};
-
 TaskPtr Timed(const Chunk& chunk, StageTimes::Stage stage, TaskPtr task, bool begins = true) {
   StageTimes* const times = chunk.call.times;
   if (times == nullptr || task == nullptr) return task;
   if (begins) times->Mark(stage);
-  return std::make_unique<TimedTask>(times, stage, std::move(task));
+  const auto whole = std::make_shared<TaskPtr>(std::move(task));
+  const auto end = [times, stage]() -> TaskPtr {
+    times->Mark(stage);
+    return nullptr;
+  };
+  return Sequence({[whole] { return std::move(*whole); }, end});
 }
 
 // Gathers the sub-blocks of my slice from the nodes that share my parts.
@@ -45,19 +32,16 @@ TaskPtr RailGather(const Fabric& fabric, const RailCall& call, std::vector<int> 
 
 TaskPtr RailStage(const Fabric& fabric, const AllreduceAlgorithm& rail, const Chunk& chunk) {
   if (!chunk.crosses_nodes()) return nullptr;
-  RailCall call = {chunk.call.operation,
-                   static_cast<uint16_t>(chunk.index),
-                   chunk.sum,
-                   chunk.my_slice().size(),
-                   chunk.call.view->wire(),
-                   chunk.call.op};
+  const FusedCall& of = chunk.call;
+  RailCall call = {
+      of.operation, static_cast<uint16_t>(chunk.index), chunk.sum, chunk.my_slice().size(), of.view->wire(), of.op};
   const int nodes = chunk.nodes_of_group();
   if (chunk.gathers()) {
     const auto first = fabric.topology.rail().world_ranks().begin() + fabric.topology.node_index() / nodes * nodes;
     return RailGather(fabric, call, std::vector<int>(first, first + nodes));
   }
   call.need_every = nodes;
-  if (chunk.call.errors != nullptr) call.errors = chunk.call.errors->Of(chunk.index, call.elements);
+  if (of.errors != nullptr) call.errors = of.errors->Of(chunk.index, call.elements);
   const AllreduceAlgorithm& algorithm = nodes > 1 && rail.exact ? *AlgorithmByName("direct") : rail;
   return algorithm.Begin(fabric.topology.rail(), fabric.topology.rank(), fabric.transport, fabric.compute, call);
 }

@@ -131,37 +131,22 @@ struct Call {
 using CallPtr = std::shared_ptr<const Call>;
 
 // Copies what one member of my node publishes under one tag into the result.
-class Collect : public Task {
- public:
-  Collect(CallPtr call, int member, Tag tag, std::deque<Bytes> parts)
-      : call_(std::move(call)), member_(member), tag_(tag), parts_(std::move(parts)) {}
-
-  Result<Progress> Step() override {
+TaskPtr Collect(const CallPtr& call, int member, Tag tag, std::deque<Bytes> parts) {
+  const int rank = call->fabric.topology.node().world_rank(member);
+  auto step = [call, member, tag, rank, parts = std::move(parts)]() mutable -> Result<Progress> {
     bool moved = false;
-    for (Loan loan; !parts_.empty() && call_->fabric.node.Take(member_, tag_, &loan); moved = true) {
-      const auto bytes = static_cast<int64_t>(loan.memory.size);
-      const bool fits = bytes == parts_.front().size();
-      if (fits) parts_.front().CopyFrom(loan.memory.data);
-      call_->fabric.node.Return(loan);
-      if (!fits) return WrongLength(bytes);
-      parts_.pop_front();
+    for (Loan loan; !parts.empty() && call->fabric.node.Take(member, tag, &loan); moved = true) {
+      const auto bytes = static_cast<int64_t>(loan.memory.size), expected = parts.front().size();
+      if (bytes == expected) parts.front().CopyFrom(loan.memory.data);
+      call->fabric.node.Return(loan);
+      if (bytes != expected) return OtherVersion("Rank ", rank, " published ", bytes, " bytes instead of ", expected);
+      parts.pop_front();
     }
-    if (parts_.empty()) return Progress::kDone;
+    if (parts.empty()) return Progress::kDone;
     return moved ? Progress::kMoved : Progress::kWaiting;
-  }
-  std::string Describe() const override { return "gathering in the node, waiting for rank " + Member(); }
-
- private:
-  std::string Member() const { return std::to_string(call_->fabric.topology.node().world_rank(member_)); }
-  Status WrongLength(int64_t bytes) const {
-    return OtherVersion("Rank ", Member(), " published ", bytes, " bytes instead of ", parts_.front().size());
-  }
-
-  const CallPtr call_;
-  const int member_;
-  const Tag tag_;
-  std::deque<Bytes> parts_;
-};
+  };
+  return Repeat(Concat("gathering in the node, waiting for rank ", rank), std::move(step));
+}
 
 // My rail's shares of one chunk. All messages of a chunk have one tag; both ends post them in the order of the rounds.
 class RailRing : public Task {
@@ -173,9 +158,7 @@ class RailRing : public Task {
         rounds_(call_->fabric.topology.node_count()) {
     for (int round = 0; round < rounds_; ++round) {
       shares_.push_back({call_->ShareOf(call_->origin(round), chunk, call_->fabric.topology.local_rank()),
-                         Transfers(call_->fabric.transport),
-                         nullptr,
-                         {}});
+                         Transfers(call_->fabric.transport)});
     }
   }
 
@@ -207,8 +190,8 @@ class RailRing : public Task {
   struct Share {
     Bytes bytes;
     Transfers receive;
-    std::unique_ptr<std::byte[]> memory;
-    BufferView whole;
+    std::unique_ptr<std::byte[]> memory = nullptr;
+    BufferView whole = {};
   };
 
   int Neighbour(int step) const {
@@ -244,7 +227,7 @@ TaskPtr GatherOwn(const CallPtr& call, int chunk) {
   for (int member : call->other_members) {
     Bytes part = call->OwnOf(member, chunk);
     if (part.size() == 0) continue;
-    branches.push_back(std::make_unique<Collect>(call, member, tag, std::deque<Bytes>{std::move(part)}));
+    branches.push_back(Collect(call, member, tag, {std::move(part)}));
   }
   return Parallel(std::move(branches));
 }
@@ -265,7 +248,7 @@ TaskPtr GatherChunk(const CallPtr& call, int chunk) {
       Bytes part = call->ShareOf(call->origin(round), chunk, rail);
       if (part.size() > 0) parts.push_back(std::move(part));
     }
-    branches.push_back(std::make_unique<Collect>(call, rail, call->tag(kNodeAllgatherStage, chunk), std::move(parts)));
+    branches.push_back(Collect(call, rail, call->tag(kNodeAllgatherStage, chunk), std::move(parts)));
   }
   return Parallel(std::move(branches));
 }

@@ -53,39 +53,17 @@ class ParallelTask : public Task {
   std::vector<TaskPtr> running_;
 };
 
-class InStepsTask : public Task {
+class RepeatTask : public Task {
  public:
-  InStepsTask(std::string name, int64_t count, int64_t at_once, std::function<void(Range)> visit)
-      : name_(std::move(name)), count_(count), at_once_(at_once), visit_(std::move(visit)) {}
+  RepeatTask(std::string name, std::function<Result<Progress>()> step)
+      : name_(std::move(name)), step_(std::move(step)) {}
 
-  Result<Progress> Step() override {
-    const int64_t end = std::min(count_, done_ + at_once_);
-    if (done_ < end) visit_({done_, end});
-    done_ = end;
-    return done_ == count_ ? Progress::kDone : Progress::kMoved;
-  }
+  Result<Progress> Step() override { return step_(); }
   std::string Describe() const override { return name_; }
 
  private:
   const std::string name_;
-  const int64_t count_, at_once_;
-  const std::function<void(Range)> visit_;
-  int64_t done_ = 0;
-};
-
-class UntilTask : public Task {
- public:
-  UntilTask(std::string name, std::function<Result<bool>()> done) : name_(std::move(name)), done_(std::move(done)) {}
-
-  Result<Progress> Step() override {
-    SMDDP_ASSIGN_OR_RETURN(const bool done, done_());
-    return done ? Progress::kDone : Progress::kWaiting;
-  }
-  std::string Describe() const override { return name_; }
-
- private:
-  const std::string name_;
-  const std::function<Result<bool>()> done_;
+  const std::function<Result<Progress>()> step_;
 };
 
 class PipelineTask : public Task {
@@ -124,8 +102,17 @@ TaskPtr Sequence(std::vector<TaskFactory> stages) { return std::make_unique<Sequ
 
 TaskPtr Parallel(std::vector<TaskPtr> branches) { return std::make_unique<ParallelTask>(std::move(branches)); }
 
+TaskPtr Repeat(std::string name, std::function<Result<Progress>()> step) {
+  return std::make_unique<RepeatTask>(std::move(name), std::move(step));
+}
+
 TaskPtr InSteps(std::string name, int64_t count, int64_t at_once, std::function<void(Range)> visit) {
-  return std::make_unique<InStepsTask>(std::move(name), count, at_once, std::move(visit));
+  return Repeat(std::move(name), [count, at_once, visit = std::move(visit), done = int64_t{0}]() mutable {
+    const int64_t end = std::min(count, done + at_once);
+    if (done < end) visit({done, end});
+    done = end;
+    return done == count ? Progress::kDone : Progress::kMoved;
+  });
 }
 
 TaskPtr Copy(BufferView into, const void* from) {
@@ -138,7 +125,10 @@ TaskPtr Copy(BufferView into, const void* from) {
 }
 
 TaskPtr Until(std::string name, std::function<Result<bool>()> done) {
-  return std::make_unique<UntilTask>(std::move(name), std::move(done));
+  return Repeat(std::move(name), [done = std::move(done)]() -> Result<Progress> {
+    SMDDP_ASSIGN_OR_RETURN(const bool is_done, done());
+    return is_done ? Progress::kDone : Progress::kWaiting;
+  });
 }
 
 TaskPtr Pipeline(int fragments, int window, std::function<TaskPtr(int)> fragment) {

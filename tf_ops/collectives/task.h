@@ -36,6 +36,8 @@ using TaskFactory = std::function<TaskPtr()>;
 TaskPtr Sequence(std::vector<TaskFactory> stages);
 // Runs all branches concurrently; done when all are.
 TaskPtr Parallel(std::vector<TaskPtr> branches);
+// Calls `step` until it says kDone, or its error.
+TaskPtr Repeat(std::string name, std::function<Result<Progress>()> step);
 // Does `count` things, at most `at_once` of them in a step: visit(range) for one range after another.
 TaskPtr InSteps(std::string name, int64_t count, int64_t at_once, std::function<void(Range)> visit);
 // Copies `into.size` bytes from `from`; both outlive the task. Null when there is nothing to copy. In steps: a large

@@ -4,8 +4,9 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <sstream>
 #include <string>
+
+#include "core/text.h"
 
 namespace smddp::internal {
 
@@ -14,21 +15,15 @@ namespace smddp::internal {
   std::abort();
 }
 
-template <class A, class B>
-std::string BothValues(const A& a, const B& b) {
-  std::ostringstream out;
-  out << " (" << a << " against " << b << ")";
-  return out.str();
-}
-
 }  // namespace smddp::internal
 
 #define SMDDP_CHECK(condition)                                                            \
   do {                                                                                    \
     if (!(condition)) ::smddp::internal::CheckFailed(__FILE__, __LINE__, #condition, ""); \
   } while (false)
-#define SMDDP_CHECK_OP(a, op, b)                                                                                      \
-  do {                                                                                                                \
-    if (!((a)op(b)))                                                                                                  \
-      ::smddp::internal::CheckFailed(__FILE__, __LINE__, #a " " #op " " #b, ::smddp::internal::BothValues((a), (b))); \
+#define SMDDP_CHECK_OP(a, op, b)                                                         \
+  do {                                                                                   \
+    if (!((a)op(b)))                                                                     \
+      ::smddp::internal::CheckFailed(__FILE__, __LINE__, #a " " #op " " #b,              \
+                                     ::smddp::Concat(" (", (a), " against ", (b), ")")); \
   } while (false)

@@ -5,7 +5,6 @@
 #include <cstdio>
 
 #include "core/hash.h"
-#include "core/shape.h"
 
 namespace smddp {
 namespace {
@@ -24,8 +23,6 @@ int64_t WireBytes(const TensorSpec& tensor, const WireDType& wire) {
 }
 
 }  // namespace
-
-int64_t TensorSpec::elements() const { return ElementCount(shape); }
 
 std::string NameOf(const PlanSpec& spec, int index) {
   return index < static_cast<int>(spec.names.size()) ? spec.names[index] : "";

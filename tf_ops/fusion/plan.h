@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/shape.h"
 #include "core/slice.h"
 #include "core/status.h"
 
@@ -47,7 +48,7 @@ struct TensorSpec {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
 
-  int64_t elements() const;
+  int64_t elements() const { return ElementCount(shape); }
 };
 
 // Everything the ranks must agree on about one plan. `key` names the reducer that made it ("optimizer"), with a

@@ -46,7 +46,6 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   // The name by which the ranks match requests, with the site number where a graph holds several of that name.
   const std::string& tensor_name() const { return tensor_name_; }
   int site() const { return site_; }
-  int process_set() const { return process_set_; }
 
  private:
   std::string tensor_name_;

@@ -2,13 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdint>
-#include <memory>
-#include <mutex>
 #include <numeric>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 
 namespace smddp::ops {
 namespace {

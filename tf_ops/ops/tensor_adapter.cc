@@ -136,9 +136,8 @@ Result<std::vector<TensorRef>> MakeTensorRefs(tensorflow::OpKernelContext* conte
   std::vector<TensorRef> refs;
   refs.reserve(context->num_inputs());
   for (int index = 0; index < context->num_inputs(); ++index) {
-    Result<TensorRef> ref = make(context, index);
-    if (!ref.ok()) return ref.status();
-    refs.push_back(std::move(*ref));
+    SMDDP_ASSIGN_OR_RETURN(TensorRef ref, make(context, index));
+    refs.push_back(std::move(ref));
   }
   SMDDP_RETURN_IF_ERROR(PutInputsInOrder(context, &refs));
   return refs;

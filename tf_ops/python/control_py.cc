@@ -65,7 +65,6 @@ void Init(const std::vector<int>& ranks, uintptr_t comm_address, bool dynamic_pr
   options.versions = versions;
   options.dynamic_process_sets = dynamic_process_sets;
   options.ranks = ranks;
-  options.has_communicator = comm_address != 0;
   options.communicator = reinterpret_cast<const void*>(comm_address);
   ThrowIfError(WithoutGil([&] { return StartSession(options); }));
   if (SessionOrThrow()->topology().rank() == 0) WarnOfUnknownNames();
@@ -153,10 +152,6 @@ auto OfSession(Ask ask) {
   };
 }
 
-bool MpiIsNeeded(bool has_communicator, bool is_initialized) {
-  return ValueOrThrow(NeedsMpi(has_communicator, is_initialized));
-}
-
 void RaiseException(const std::string& text) {
   TheMpi().Abandon();
   if (const auto session = CurrentSession()) session->diagnostics().Raise(text);
@@ -212,7 +207,9 @@ void BindControl(nb::module_& m) {
   m.def("cross_rank", FromTopology([](const Topology& t) { return t.cross_rank(); }));
   m.def("cross_size", FromTopology([](const Topology& t) { return t.cross_size(); }));
   m.def("is_homogeneous", FromTopology([](const Topology& t) { return t.uniform(); }));
-  m.def("needs_mpi", &MpiIsNeeded, nb::arg("has_communicator"), nb::arg("is_initialized"));
+  m.def(
+      "needs_mpi", [](bool comm, bool initialized) { return ValueOrThrow(NeedsMpi(comm, initialized)); },
+      nb::arg("has_communicator"), nb::arg("is_initialized"));
   m.def("start_timeout", [] { return ValueOrThrow(ReadEnv()).start_timeout_s; });
   m.def("load_mpi", [](const std::string& path) { ThrowIfError(LoadMpi(path)); }, nb::arg("path"));
   m.def("mpi_initialized", [] { return TheMpi().is_initialized(); });

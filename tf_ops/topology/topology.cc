@@ -37,8 +37,7 @@ Result<Topology> Topology::Build(int my_rank, const std::vector<std::string>& ho
     topology.rail_count_ = std::min(topology.rail_count_, static_cast<int>(node.size()));
   }
   topology.node_index_ = topology.node_of_[my_rank];
-  topology.node_ = topology.nodes_[topology.node_index_];
-  topology.local_rank_ = topology.node_.position_of(my_rank);
+  topology.local_rank_ = topology.node().position_of(my_rank);
 
   std::vector<int> with_my_local_rank;
   for (const Group& node : topology.nodes_) {
@@ -57,7 +56,7 @@ int Topology::rank_of_global(int global_rank) const {
 }
 
 bool Topology::uniform() const {
-  return std::all_of(nodes_.begin(), nodes_.end(), [this](const Group& node) { return node.size() == node_.size(); });
+  return std::all_of(nodes_.begin(), nodes_.end(), [this](const Group& node) { return node.size() == local_size(); });
 }
 
 std::string Topology::host_name(int world_rank) const {

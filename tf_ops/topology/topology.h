@@ -40,7 +40,7 @@ class Topology {
   int rank() const { return rank_; }
   int size() const { return all_.size(); }
   int local_rank() const { return local_rank_; }
-  int local_size() const { return node_.size(); }
+  int local_size() const { return node().size(); }
   int node_index() const { return node_index_; }
   int node_count() const { return static_cast<int>(nodes_.size()); }
   bool uniform() const;  // the same number of ranks on every node
@@ -51,7 +51,7 @@ class Topology {
   int rank_of_global(int global_rank) const;  // -1 when it is not a member
 
   const Group& all() const { return all_; }
-  const Group& node() const { return node_; }
+  const Group& node() const { return nodes_[node_index_]; }
   const std::vector<Group>& nodes() const { return nodes_; }
 
   // Reducers per node: the number of ranks on the smallest node.
@@ -70,7 +70,7 @@ class Topology {
 
  private:
   int rank_ = 0, local_rank_ = 0, node_index_ = 0, rail_count_ = 1, cross_rank_ = 0, cross_size_ = 1;
-  Group all_, node_, rail_, global_;
+  Group all_, rail_, global_;
   std::vector<Group> nodes_;
   std::vector<int> node_of_;
   std::vector<std::string> hosts_;

@@ -18,7 +18,6 @@ class Communicator {
   virtual ~Communicator() = default;
 
   virtual int rank() const = 0;
-  virtual int size() const = 0;
   // The texts of all ranks, in rank order. Collective.
   virtual Result<std::vector<std::string>> Exchange(const std::string& mine, const Deadline& deadline) = 0;
   // For the engine's thread. The communicator outlives it.

@@ -37,7 +37,7 @@ class MpiLibrary {
 };
 
 // Increase it whenever this interface or Communicator's changes. A library of another version returns null.
-constexpr int kMpiLibraryVersion = 3;
+constexpr int kMpiLibraryVersion = 4;
 // The function that the library exports.
 using MakeMpiLibrary = MpiLibrary*(int version);
 constexpr char kMakeMpiLibrary[] = "smddp_make_mpi_library";

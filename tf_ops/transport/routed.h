@@ -9,30 +9,30 @@
 
 namespace smddp {
 
-// Either side may be null when no rank is there.
+// `far` may be null when no rank is there.
 class RoutedTransport : public Transport {
  public:
-  RoutedTransport(const Topology& topology, Transport* near, Transport* far);
+  RoutedTransport(const Topology& topology, Transport& near, Transport* far);
 
   Result<Ticket> Send(int peer, Tag tag, BufferView bytes) override;
   Result<Ticket> Recv(int peer, Tag tag, BufferView bytes) override;
-  Result<bool> Test(Ticket ticket) override;
+  Result<bool> Test(Ticket ticket) override { return ((ticket & 1) != 0 ? near_ : *far_).Test(ticket >> 1); }
   Status Post(int peer, std::string message) override { return For(peer).Post(peer, std::move(message)); }
-  bool Poll(Message* message) override;
+  bool Poll(Message* message) override { return near_.Poll(message) || (far_ != nullptr && far_->Poll(message)); }
   void Forget(int peer) override { For(peer).Forget(peer); }
   Result<bool> Progress() override;
-  bool busy() const override;
-  bool rings_doorbell() const override;
-  int64_t bytes_sent() const override;
+  bool busy() const override { return near_.busy() || (far_ != nullptr && far_->busy()); }
+  bool rings_doorbell() const override { return near_.rings_doorbell() && (far_ == nullptr || far_->rings_doorbell()); }
+  int64_t bytes_sent() const override { return near_.bytes_sent() + (far_ != nullptr ? far_->bytes_sent() : 0); }
   std::vector<int> lost() const override { return far_ != nullptr ? far_->lost() : std::vector<int>(); }
   int64_t UnansweredNs(int peer) override { return For(peer).UnansweredNs(peer); }
   bool Abort() override;
 
  private:
-  Transport& For(int peer) { return is_near_[peer] ? *near_ : *far_; }
+  Transport& For(int peer) { return is_near_[peer] ? near_ : *far_; }
 
   std::vector<bool> is_near_;
-  Transport* near_;
+  Transport& near_;
   Transport* far_;
 };
 

@@ -16,7 +16,8 @@ constexpr int kRoundsInFlight = 4;
 // Block r of `out` goes to rank r; block r of `in` comes from rank r. My own block is copied.
 TaskPtr Exchange(const Fabric& fabric, Tag tag, std::vector<BufferView> out, std::vector<BufferView> in) {
   const int size = fabric.topology.size(), me = fabric.topology.rank();
-  TaskPtr mine = Copy(in[me], out[me].data);
+  std::vector<TaskPtr> both;
+  if (TaskPtr mine = Copy(in[me], out[me].data)) both.push_back(std::move(mine));
   const auto round = [&fabric, tag, size, me, out = std::move(out), in = std::move(in)](int index) {
     const int to = (me + index + 1) % size, from = (me + size - index - 1) % size;
     return InStages("alltoall", fabric.transport, {[=, out = out[to], in = in[from]](Transfers* transfers) {
@@ -24,10 +25,7 @@ TaskPtr Exchange(const Fabric& fabric, Tag tag, std::vector<BufferView> out, std
                       return transfers->Send(to, tag, out);
                     }});
   };
-  TaskPtr others = Pipeline(size - 1, kRoundsInFlight, round);
-  std::vector<TaskPtr> both;
-  if (mine != nullptr) both.push_back(std::move(mine));
-  both.push_back(std::move(others));
+  both.push_back(Pipeline(size - 1, kRoundsInFlight, round));
   return Parallel(std::move(both));
 }
 

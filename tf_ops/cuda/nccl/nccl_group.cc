@@ -71,8 +71,6 @@ Result<bool> NcclGroup::Ready() {
   return true;
 }
 
-Status NcclGroup::Health() { return state_ == State::kBusy || state_ == State::kReady ? Look() : CheckReady(); }
-
 Status NcclGroup::Call(const std::vector<GroupCall>& calls, DeviceStream stream) {
   SMDDP_RETURN_IF_ERROR(CheckReady());
   for (const GroupCall& call : calls) {
@@ -95,18 +93,14 @@ Status NcclGroup::Call(const std::vector<GroupCall>& calls, DeviceStream stream)
 nccl::Result NcclGroup::Enqueue(const GroupCall& call, DeviceStream stream) {
   const auto each = static_cast<size_t>(call.each);
   const nccl::Type type = TypeOf(call.dtype);
-  switch (call.kind) {
-    case GroupCall::Kind::kAllreduce:
-      call_ = "ncclAllReduce";
-      return api_.AllReduce(call.from, call.into, each, type, nccl::Op::kSum, comm_, stream);
-    case GroupCall::Kind::kReduceScatter:
-      call_ = "ncclReduceScatter";
-      return api_.ReduceScatter(call.from, call.into, each, type, nccl::Op::kSum, comm_, stream);
-    case GroupCall::Kind::kAllgather:
-      break;
+  if (call.kind == GroupCall::Kind::kAllgather) {
+    call_ = "ncclAllGather";
+    return api_.AllGather(call.from, call.into, each, type, comm_, stream);
   }
-  call_ = "ncclAllGather";
-  return api_.AllGather(call.from, call.into, each, type, comm_, stream);
+  const bool to_all = call.kind == GroupCall::Kind::kAllreduce;
+  call_ = to_all ? "ncclAllReduce" : "ncclReduceScatter";
+  const auto sum = to_all ? api_.AllReduce : api_.ReduceScatter;
+  return sum(call.from, call.into, each, type, nccl::Op::kSum, comm_, stream);
 }
 
 void NcclGroup::Abort() {

@@ -27,7 +27,7 @@ class NcclGroup final : public DeviceGroup {
   Status Join(const nccl::UniqueId& id);
 
   Result<bool> Ready() override;
-  Status Health() override;
+  Status Health() override { return state_ == State::kBusy || state_ == State::kReady ? Look() : CheckReady(); }
   Status Call(const std::vector<GroupCall>& calls, DeviceStream stream) override;
   void Abort() override;
 

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <deque>
 #include <future>
-#include <memory>
 #include <mutex>
 #include <utility>
 

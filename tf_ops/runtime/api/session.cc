@@ -3,11 +3,8 @@
 #include <iterator>
 
 #include "core/process/forked.h"
-#include "core/shape.h"
 
 namespace smddp {
-
-int64_t TensorRef::elements() const { return ElementCount(shape); }
 
 size_t TensorRef::row_bytes() const {
   if (shape.empty()) return SizeOf(dtype);

@@ -40,7 +40,7 @@ struct TensorRef {
   std::shared_ptr<const PooledEvent> device = nullptr;
   Parting parting = {};  // of a plan with parts: `shape` is that of the whole, and one of the two holds a part
 
-  int64_t elements() const;
+  int64_t elements() const { return ElementCount(shape); }
   size_t row_bytes() const;  // of one step along the first dimension
   size_t bytes() const { return static_cast<size_t>(elements()) * SizeOf(dtype); }
 };
@@ -142,10 +142,9 @@ class Session {
 // --- The process's session (process.cc). ---
 
 struct StartOptions {
-  std::vector<int> ranks;             // world ranks that take part; empty means all
-  bool dynamic_process_sets = false;  // as SMDDP_DYNAMIC_PROCESS_SETS
-  bool has_communicator = false;      // then `communicator` points to an MPI_Comm owned by the caller
-  const void* communicator = nullptr;
+  std::vector<int> ranks;              // world ranks that take part; empty means all
+  bool dynamic_process_sets = false;   // as SMDDP_DYNAMIC_PROCESS_SETS
+  const void* communicator = nullptr;  // an MPI_Comm owned by the caller, instead of MPI_COMM_WORLD
   // Where the other ranks are, in a job without MPI; without addresses: MPI's world, or this process alone.
   World world;
   // Of other software, which must be the same on all ranks: {"TensorFlow", "2.21.0"}.

@@ -17,11 +17,9 @@
 namespace smddp {
 namespace {
 
-using Segments = std::vector<Segment>;  // the node's, by local rank
-
 // What the ranks of the node map.
 struct NodeMemory {
-  Segments segments;
+  std::vector<Segment> segments;                      // the node's, by local rank
   std::vector<std::shared_ptr<std::byte>> of_others;  // keep the other ranks' tensors mapped
   std::vector<BufferView> tensors;                    // by local rank; empty: not shared
 };
@@ -124,7 +122,8 @@ Status MapAllTensors(const Topology& topology, const std::vector<Hello>& hellos,
   return Status::Ok();
 }
 
-Status OpenPeers(const Topology& topology, const std::vector<Ready>& ready, size_t bytes, Segments* segments) {
+Status OpenPeers(const Topology& topology, const std::vector<Ready>& ready, size_t bytes,
+                 std::vector<Segment>* segments) {
   for (int member = 0; member < topology.local_size(); ++member) {
     if (member == topology.local_rank()) continue;
     SMDDP_ASSIGN_OR_RETURN((*segments)[member],
@@ -188,6 +187,23 @@ int64_t ChunkBytesFor(const Env& env, const Topology& topology, const std::vecto
   return ChunkBytesWithin(free_bytes, topology.node_count() * rails, members, rails);
 }
 
+// Collective.
+Result<RailChoice> ChooseRail(const Topology& topology, const Env& env, Transport* far, const Exchange& exchange,
+                              const Deadline& deadline) {
+  RailChoice rail;
+  SMDDP_ASSIGN_OR_RETURN(rail.by_name, RailAlgorithmNamed(env.rail_algorithm));
+  const bool given = env.rail_latency_s > 0 && env.rail_bytes_per_s > 0;
+  if (topology.node_count() > 1 && rail.by_name == nullptr && !given) {
+    SMDDP_ASSIGN_OR_RETURN(rail.link, MeasureLink(topology, *far, exchange, deadline));
+    Log(LogLevel::kDebug, "between nodes: latency ", RateText(rail.link.latency_s * 1e6), " us, ",
+        RateText(rail.link.bytes_per_s * 8e-6), " Mbit/s for each local rank, ", RateText(rail.link.message_s * 1e6),
+        " us to send a message");
+  }
+  if (env.rail_latency_s > 0) rail.link.latency_s = env.rail_latency_s;
+  if (env.rail_bytes_per_s > 0) rail.link.bytes_per_s = env.rail_bytes_per_s;
+  return rail;
+}
+
 }  // namespace
 
 std::string HostId(const Env& env) {
@@ -209,27 +225,6 @@ Result<const AllreduceAlgorithm*> RailAlgorithmNamed(const std::string& name) {
   return Status(Reason::kBadArgument, "Environment variable SMDDP_RAIL_ALGORITHM must be one of ", names,
                 ". Received: '", name, "'. Correct or unset it on every rank.");
 }
-
-namespace {
-
-// Collective.
-Result<RailChoice> ChooseRail(const Topology& topology, const Env& env, Transport* far, const Exchange& exchange,
-                              const Deadline& deadline) {
-  RailChoice rail;
-  SMDDP_ASSIGN_OR_RETURN(rail.by_name, RailAlgorithmNamed(env.rail_algorithm));
-  const bool given = env.rail_latency_s > 0 && env.rail_bytes_per_s > 0;
-  if (topology.node_count() > 1 && rail.by_name == nullptr && !given) {
-    SMDDP_ASSIGN_OR_RETURN(rail.link, MeasureLink(topology, *far, exchange, deadline));
-    Log(LogLevel::kDebug, "between nodes: latency ", RateText(rail.link.latency_s * 1e6), " us, ",
-        RateText(rail.link.bytes_per_s * 8e-6), " Mbit/s for each local rank, ", RateText(rail.link.message_s * 1e6),
-        " us to send a message");
-  }
-  if (env.rail_latency_s > 0) rail.link.latency_s = env.rail_latency_s;
-  if (env.rail_bytes_per_s > 0) rail.link.bytes_per_s = env.rail_bytes_per_s;
-  return rail;
-}
-
-}  // namespace
 
 Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const Exchange& exchange,
                                                std::unique_ptr<Transport> far, const Deadline& deadline,

@@ -1,13 +1,6 @@
 #include "runtime/bootstrap/fabric_parts.h"
 
 namespace smddp {
-namespace {
-
-std::unique_ptr<Transport> NearTransport(const Topology& topology, NodeChannel& node) {
-  return topology.local_size() > 1 ? std::make_unique<NodeTransport>(topology.node(), node) : nullptr;
-}
-
-}  // namespace
 
 NodeLayout FabricParts::LayoutFor(const Topology& topology, const Env& env) {
   return NodeLayout(topology.local_size(), topology.rail_count(), static_cast<size_t>(env.chunk_bytes));
@@ -21,10 +14,10 @@ FabricParts::FabricParts(Topology topology, const Env& env, const RailChoice& ra
       lives_(std::move(lives)),
       layout_(LayoutFor(topology_, env)),
       node_(topology_.local_rank(), layout_, std::move(segments), std::move(tensors)),
-      near_(NearTransport(topology_, node_)),
+      near_(topology_.node(), node_),
       far_(std::move(far)),
       sent_before_(far_ != nullptr ? far_->bytes_sent() : 0),
-      transport_(topology_, near_.get(), topology_.node_count() > 1 ? far_.get() : nullptr),
+      transport_(topology_, near_, topology_.node_count() > 1 ? far_.get() : nullptr),
       fabric_{topology_, node_, transport_, CpuCompute(env.cpu_isa.c_str()), env.chunk_bytes, rail} {}
 
 }  // namespace smddp

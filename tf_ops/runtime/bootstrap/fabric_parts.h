@@ -41,7 +41,8 @@ class FabricParts {
   const std::function<bool(int member)> lives_;
   const NodeLayout layout_;
   NodeChannel node_;
-  std::unique_ptr<Transport> near_, far_;
+  NodeTransport near_;
+  const std::unique_ptr<Transport> far_;
   const int64_t sent_before_;  // by `far`, while the link was measured
   RoutedTransport transport_;
   const Fabric fabric_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compute/compute.h"
+#include "fusion/plan.h"
 
 namespace smddp {
 
@@ -10,9 +11,9 @@ struct Scalings {
   ReduceOp op;  // Sum, Min, Max or Product
 };
 
-inline Scalings ScalingsFor(ReduceOp op, double prescale, double postscale, int size) {
-  const bool average = op == ReduceOp::kAverage;
-  return {Scaling{prescale, 1}, Scaling{postscale, average ? size : 1}, average ? ReduceOp::kSum : op};
+inline Scalings ScalingsFor(const Arithmetic& of, int size) {
+  const bool average = of.op == ReduceOp::kAverage;
+  return {Scaling{of.prescale, 1}, Scaling{of.postscale, average ? size : 1}, average ? ReduceOp::kSum : of.op};
 }
 
 }  // namespace smddp

@@ -37,8 +37,8 @@ LoopPace::LoopPace(Doorbell& doorbell, Cores cores, bool polled)
       longest_expecting_us_(polled ? 500 : 5000),
       longest_idle_us_(polled ? 5000 : 100000) {}
 
-void LoopPace::WaitIdle(uint32_t seen, bool expecting, bool soundless, int64_t idle_ns) {
-  const int64_t now_ns = last_moved_ns_ + idle_ns;
+void LoopPace::Wait(uint32_t seen, bool expecting, bool soundless, int64_t now_ns) {
+  const int64_t idle_ns = now_ns - last_moved_ns_;
   const int spins = now_ns < crowded_until_ns_ ? kSpins[static_cast<int>(Cores::kCrowded)] : spins_;
   if (expecting && spun_++ < spins) return Pause();
   if (idle_ns < (expecting ? kYieldExpectingNs : kYieldIdleNs)) {

@@ -46,11 +46,9 @@ class LoopPace {
   // Nothing has moved in the round. `seen` is the doorbell's count from before the last check for work. `expecting`:
   // something is under way. `soundless`: the next event does not ring the doorbell (a GPU's work), so every sleep is
   // short. Returns after a while, or at once when the bell was rung since `seen`.
-  void Wait(uint32_t seen, bool expecting, bool soundless, int64_t now_ns) {
-    WaitIdle(seen, expecting, soundless, now_ns - last_moved_ns_);
-  }
+  void Wait(uint32_t seen, bool expecting, bool soundless, int64_t now_ns);
   // Sleeps as if nothing had moved for a long time.
-  void WaitLong(uint32_t seen) { WaitIdle(seen, /*expecting=*/false, /*soundless=*/false, kLongIdleNs); }
+  void WaitLong(uint32_t seen) { Wait(seen, /*expecting=*/false, /*soundless=*/false, last_moved_ns_ + kLongIdleNs); }
 
   // Five times a second; the components' ticks.
   bool TickDue(int64_t now_ns) { return Due(&last_tick_ns_, kTickEveryNs, now_ns); }
@@ -74,8 +72,6 @@ class LoopPace {
     return true;
   }
   void Reset() { spun_ = sleeps_ = 0; }
-  // Nothing has moved for `idle_ns`.
-  void WaitIdle(uint32_t seen, bool expecting, bool soundless, int64_t idle_ns);
 
   Doorbell& doorbell_;
   const int spins_;

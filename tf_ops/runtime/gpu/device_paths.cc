@@ -1,7 +1,5 @@
 #include "runtime/gpu/device_paths.h"
 
-#include <algorithm>
-
 namespace smddp {
 namespace {
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/clock.h"
@@ -27,34 +28,30 @@ class CancelWatch : public Component {
   // `what`: the request, or the gradient, whose step was cancelled.
   void Add(const std::string& what) {
     Log(LogLevel::kDebug, "the step that holds '", what, "' was cancelled");
-    cancelled_.push_back({what, NowNs()});
+    cancelled_.emplace_back(what, NowNs());
   }
   void Tick(int64_t now_ns) override {
     if (cancelled_.empty()) return;
     // Everything under way is newer than the cancelled step: that step has ended, successfully or with its own error.
     const int64_t oldest_ns = bus_.OldestNs();
-    const auto over = [&](const Cancelled& each) { return oldest_ns > each.when_ns; };
+    const auto over = [&](const auto& each) { return oldest_ns > each.second; };
     cancelled_.erase(std::remove_if(cancelled_.begin(), cancelled_.end(), over), cancelled_.end());
     if (cancelled_.empty()) return;
-    const Cancelled& first = cancelled_.front();
-    if (now_ns - first.when_ns < kGraceNs || now_ns - bus_.last_worked_ns() < kGraceNs) return;
+    const auto& [what, when_ns] = cancelled_.front();
+    if (now_ns - when_ns < kGraceNs || now_ns - bus_.last_worked_ns() < kGraceNs) return;
     const Topology& topology = bus_.topology();
     if (!report_.AskAll(now_ns) || !report_.AllWait(kGraceNs / 2)) return;
     bus_.Fail(Status(Reason::kStepGivenUp, "Rank ", topology.global_rank(topology.rank()),
                      " gave up a step: another operation of the step failed there (see that rank's own error) while '",
-                     first.what, "' waited for the other ranks or for other gradients."));
+                     what, "' waited for the other ranks or for other gradients."));
   }
 
  private:
   // A cancelled step that has not moved for this long cannot complete.
   static constexpr int64_t kGraceNs = 5000 * 1000000LL;
-  struct Cancelled {
-    std::string what;
-    int64_t when_ns = 0;
-  };
   ControlBus& bus_;
   StallReport& report_;
-  std::vector<Cancelled> cancelled_;
+  std::vector<std::pair<std::string, int64_t>> cancelled_;  // with the time of the cancellation
 };
 
 }  // namespace smddp

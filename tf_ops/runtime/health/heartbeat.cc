@@ -28,8 +28,6 @@ void Heartbeat::Tick(int64_t now_ns) {
   if (!Speaks()) spoken_to_since_ns_ = now_ns;
 }
 
-void Heartbeat::Heard(int rank, int64_t now_ns) { node_heard_ns_[topology_.node_of(rank)] = now_ns; }
-
 int Heartbeat::SpeakerOf(int node) const {
   for (int rank : topology_.nodes()[node].world_ranks()) {
     if (reads_[rank]) return rank;
@@ -49,14 +47,14 @@ std::vector<int> Heartbeat::Due(int64_t now_ns) {
   return ranks;
 }
 
-std::optional<std::string> Heartbeat::FindLost(int64_t now_ns, const std::function<LifeSigns(int member)>& signs_of) {
+std::optional<std::string> Heartbeat::FindLost(int64_t now_ns, const SignsOf& signs_of) {
   if (auto dead = FindDead(signs_of)) return dead;
   if (timeout_s_ <= 0) return std::nullopt;
   if (auto silent = FindSilentMate(now_ns, signs_of)) return silent;
   return FindSilentNode(now_ns);
 }
 
-std::optional<std::string> Heartbeat::FindDead(const std::function<LifeSigns(int member)>& signs_of) {
+std::optional<std::string> Heartbeat::FindDead(const SignsOf& signs_of) {
   std::vector<int> without_lock, dead;
   for (int member = 0; member < topology_.local_size(); ++member) {
     const int rank = topology_.node().world_rank(member);
@@ -82,8 +80,7 @@ std::string Heartbeat::Missed(const char* what, const std::vector<int>& ranks, i
                 " s (SMDDP_HEARTBEAT_TIMEOUT): ");
 }
 
-std::optional<std::string> Heartbeat::FindSilentMate(int64_t now_ns,
-                                                     const std::function<LifeSigns(int member)>& signs_of) const {
+std::optional<std::string> Heartbeat::FindSilentMate(int64_t now_ns, const SignsOf& signs_of) const {
   std::vector<int> silent;
   int64_t last_ns = 0;
   for (int member = 0; member < topology_.local_size(); ++member) {

@@ -26,13 +26,14 @@ struct LifeSigns {
 
 class Heartbeat {
  public:
+  using SignsOf = std::function<LifeSigns(int member)>;
   // A silent rank is found within `timeout_s`; 0: only dead ones are. `topology` outlives it.
   Heartbeat(const Topology& topology, double timeout_s);
 
   // Call it a few times a second, before the other two. After a long pause between calls this process itself was
   // stopped: the other ranks' deadlines are extended by the pause.
   void Tick(int64_t now_ns);
-  void Heard(int rank, int64_t now_ns);
+  void Heard(int rank, int64_t now_ns) { node_heard_ns_[topology_.node_of(rank)] = now_ns; }
   // What the transport says of that speaker, just before a beat is sent to it: Transport::UnansweredNs.
   void Unanswered(int rank, int64_t ns) { unanswered_ns_[topology_.node_of(rank)] = ns; }
   // `reads`: until all ranks have left it sends and receives heartbeats as before.
@@ -44,7 +45,7 @@ class Heartbeat {
   // The ranks to which a beat is due now.
   std::vector<int> Due(int64_t now_ns);
   // A sentence about the lost ranks; nothing when all are alive. `signs_of` returns those of a member of my node.
-  std::optional<std::string> FindLost(int64_t now_ns, const std::function<LifeSigns(int member)>& signs_of);
+  std::optional<std::string> FindLost(int64_t now_ns, const SignsOf& signs_of);
   // The sentence about ranks whose processes have ended.
   std::string Died(const std::vector<int>& dead) const;
 
@@ -53,8 +54,8 @@ class Heartbeat {
   bool Speaks() const { return SpeakerOf(topology_.node_index()) == topology_.rank(); }
   // "No sign of life from rank 2 (host a) for 13.5 s (SMDDP_HEARTBEAT_TIMEOUT): "
   std::string Missed(const char* what, const std::vector<int>& ranks, int64_t ns) const;
-  std::optional<std::string> FindDead(const std::function<LifeSigns(int member)>& signs_of);
-  std::optional<std::string> FindSilentMate(int64_t now_ns, const std::function<LifeSigns(int member)>& signs_of) const;
+  std::optional<std::string> FindDead(const SignsOf& signs_of);
+  std::optional<std::string> FindSilentMate(int64_t now_ns, const SignsOf& signs_of) const;
   std::optional<std::string> FindSilentNode(int64_t now_ns) const;
 
   const Topology& topology_;

@@ -37,8 +37,7 @@ const AllreduceAlgorithm& BucketLauncher::RailFor(const Plan& plan, const Bucket
 
 void BucketLauncher::Launch(const Plan& plan, const PlannedBucket& bucket,
                             std::shared_ptr<std::vector<Arrival>> arrivals, int64_t since_ns, DoneCallback done) {
-  const Scalings scalings =
-      ScalingsFor(plan.spec().op, plan.spec().prescale, plan.spec().postscale, fabric_.topology.size());
+  const Scalings scalings = ScalingsFor(plan.spec(), fabric_.topology.size());
   const std::shared_ptr<FusedView> view = ViewOf(plan.spec().parting, bucket.bucket(), *arrivals, scalings);
   const auto times = bus_.trace().on() ? std::make_shared<StageTimes>() : nullptr;
   FusedCall call = {PlannedOperation(plan.agreed().number(), bucket.operation()), view.get(), scalings.op, times.get()};
@@ -97,7 +96,6 @@ std::optional<VerifiedCall> BucketLauncher::Describe(const Plan& plan, const Pla
   if (std::any_of(arrivals.begin(), arrivals.end(), IsOnDevice)) return std::nullopt;
   VerifiedCall call(RequestKind::kAllreduce);
   call.SetArithmetic(plan.spec());
-  call.kind = RequestKind::kAllreduce;
   call.name = NameOf(plan, bucket);
   for (size_t i = 0; i < arrivals.size(); ++i) {
     call.tensors.push_back(arrivals[i].tensor);

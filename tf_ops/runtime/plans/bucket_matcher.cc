@@ -1,7 +1,6 @@
 #include "runtime/plans/bucket_matcher.h"
 
 #include <string>
-#include <utility>
 
 #include "core/clock.h"
 
@@ -57,19 +56,16 @@ Status BucketMatcher::Arrive(Plan* plan, const PlannedTensor& where, const Tenso
     return Status::Ok();
   }
   PlanSteps& steps = plan->steps();
-  switch (steps.Take(index, where.run)) {
-    case PlanSteps::Arrival::kTaken:
-      break;
-    case PlanSteps::Arrival::kTooLate: {
-      const Status given_up = steps.VoidStatus(steps.begun());
-      done(given_up.ok() ? JoinedBefore(*plan, index) : given_up);
-      return Status::Ok();
-    }
-    case PlanSteps::Arrival::kOverlaps: {
-      const Status overlaps = Overlaps(*plan, index);
-      done(overlaps);
-      return overlaps;
-    }
+  const PlanSteps::Arrival arrival = steps.Take(index, where.run);
+  if (arrival == PlanSteps::Arrival::kTooLate) {
+    const Status given_up = steps.VoidStatus(steps.begun());
+    done(given_up.ok() ? JoinedBefore(*plan, index) : given_up);
+    return Status::Ok();
+  }
+  if (arrival == PlanSteps::Arrival::kOverlaps) {
+    const Status overlaps = Overlaps(*plan, index);
+    done(overlaps);
+    return overlaps;
   }
   Trace& trace = bus_.trace();
   if (trace.on()) trace.Record(TraceWhat::kTensorReady, plan->spec().key, index, NameOf(plan->spec(), index));
@@ -126,14 +122,12 @@ void BucketMatcher::Finish(Plan* plan, PlannedBucket* bucket, const std::vector<
   bucket->End();
   if (status.ok()) ++buckets_done_;
   unfinished_ -= static_cast<int64_t>(arrivals.size());
-  if (unfinished_ == 0) EndTime(*plan, plan->steps().complete());
+  const int64_t now_ns = NowNs();
+  if (unfinished_ == 0 && times_.Ended(plan->steps().complete(), now_ns)) {
+    RecordStep(TraceWhat::kStepDone, *plan, now_ns);
+  }
   Answer(plan, arrivals, status);
   if (status.ok()) TryLaunch(plan, bucket);
-}
-
-void BucketMatcher::EndTime(const Plan& plan, bool complete) {
-  const int64_t now_ns = NowNs();
-  if (times_.Ended(complete, now_ns)) RecordStep(TraceWhat::kStepDone, plan, now_ns);
 }
 
 void BucketMatcher::RecordStep(TraceWhat what, const Plan& plan, int64_t now_ns) {

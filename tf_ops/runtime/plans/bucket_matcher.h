@@ -93,8 +93,6 @@ class BucketMatcher {
   void TryLaunch(Plan* plan, Placed placed);
   void TryLaunch(Plan* plan, PlannedBucket* bucket);
   void Finish(Plan* plan, PlannedBucket* bucket, const std::vector<Arrival>& arrivals, const Status& status);
-  // Nothing of `plan` is under way any more; `complete`: a step of it has ended.
-  void EndTime(const Plan& plan, bool complete);
   void RecordStep(TraceWhat what, const Plan& plan, int64_t now_ns);
   void Answer(Plan* plan, const std::vector<Arrival>& arrivals, const Status& status);
 

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "runtime/control/component.h"
-#include "runtime/control/messages.h"
 #include "runtime/plans/planned_reductions.h"
 
 namespace smddp {

@@ -16,17 +16,13 @@ constexpr size_t kMaxUnknown = 1 << 12;
 int PlanRegistry::NumberOf(const PlanSpec& spec) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto [at, is_new] = numbers_.try_emplace(PlanDigest(spec), static_cast<int>(specs_.size()));
-  if (is_new) {
-    specs_.push_back(std::make_shared<const PlanSpec>(spec));
-    ++of_key_[spec.key];
-  }
+  if (is_new) specs_.push_back(std::make_shared<const PlanSpec>(spec));
   return at->second;
 }
 
 bool PlanRegistry::IsOnly(const std::string& key) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto at = of_key_.find(key);
-  return at == of_key_.end() || at->second == 1;
+  return std::count_if(specs_.begin(), specs_.end(), [&](const auto& spec) { return spec->key == key; }) <= 1;
 }
 
 std::shared_ptr<const PlanSpec> PlanRegistry::Find(int number) const {

@@ -32,7 +32,6 @@ class PlanRegistry {
  private:
   mutable std::mutex mutex_;
   std::map<std::string, int> numbers_;  // by PlanDigest
-  std::map<std::string, int> of_key_;   // number of plans by key
   std::vector<std::shared_ptr<const PlanSpec>> specs_;
 };
 

@@ -57,7 +57,7 @@ std::unique_ptr<FusedView> PartsByRows(const Fabric& fabric, const TensorRef* te
 std::shared_ptr<ReduceJob> MakeReduceJob(const Fabric& fabric, const Request& request) {
   auto job = std::make_shared<ReduceJob>();
   const bool only_my_rows = request.kind == RequestKind::kReducescatter;
-  const Scalings scalings = ScalingsFor(request.op, request.prescale, request.postscale, fabric.topology.size());
+  const Scalings scalings = ScalingsFor(request, fabric.topology.size());
   const std::vector<TensorRef>& tensors = request.tensors;
   for (size_t at = 0; at < tensors.size();) {
     const DType dtype = tensors[at].dtype;

@@ -46,8 +46,6 @@ void EngineDiagnostics::TellTracebackPrinted() {
   engine_.Submit([this] { components_.exception_notice.TracebackPrinted(); });
 }
 
-RaisedState EngineDiagnostics::Raised() const { return components_.exception_notice.State(); }
-
 // --- Timeline ---
 
 Status EngineDiagnostics::StartTimeline(const std::string& path, bool mark_cycles) {

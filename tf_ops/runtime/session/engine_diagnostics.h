@@ -22,7 +22,7 @@ class EngineDiagnostics : public SessionDiagnostics {
 
   void Raise(const std::string& exception) override;
   void TellTracebackPrinted() override;
-  RaisedState Raised() const override;
+  RaisedState Raised() const override { return components_.exception_notice.State(); }
   SessionStats Stats() const override;
   std::string RailAlgorithm(int64_t elements, DType dtype) const override {
     return RailAlgorithmFor(parts_.fabric(), elements, dtype, /*places_vary=*/false).name;

@@ -19,8 +19,6 @@ EngineSession::EngineSession(std::unique_ptr<FabricParts> parts, const Env& env,
   engine_.Start();
 }
 
-EngineSession::~EngineSession() { engine_.Stop(); }
-
 void EngineSession::Fail(const Status& why) {
   engine_.Submit([this, why] { engine_.Fail(why); });
 }

@@ -22,7 +22,7 @@ class EngineSession : public Session {
   // `registry` outlives it. `on_failure` is called on the engine thread with the reason why the session failed.
   EngineSession(std::unique_ptr<FabricParts> parts, const Env& env, PlanRegistry& registry,
                 Engine::FailureCallback on_failure = nullptr);
-  ~EngineSession() override;
+  ~EngineSession() override { engine_.Stop(); }
   void Stop(bool at_exit = false);  // as Engine::Stop
   // Increases as long as the engine is not stuck in a call. Any thread.
   int64_t turns() const { return engine_.pace().rounds(); }

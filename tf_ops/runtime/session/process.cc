@@ -63,7 +63,7 @@ Status StartSession(const StartOptions& options) {
   WatchForks();
   std::lock_guard<std::mutex> starting(g_starting);
   if (CurrentManager() != nullptr) return Status::Ok();
-  SMDDP_ASSIGN_OR_RETURN(const bool needs_mpi, NeedsMpi(options.has_communicator, TheMpi().is_initialized()));
+  SMDDP_ASSIGN_OR_RETURN(const bool needs_mpi, NeedsMpi(options.communicator != nullptr, TheMpi().is_initialized()));
   const bool with_mpi = needs_mpi && options.world.addresses.empty();
   SMDDP_ASSIGN_OR_RETURN(auto manager, SessionManager::Start(options, g_plans, TheWatchdog(), TheMpi(), with_mpi));
   {

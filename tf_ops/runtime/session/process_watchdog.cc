@@ -15,8 +15,6 @@ constexpr int64_t kTickNs = 500 * 1000000LL;
 
 }  // namespace
 
-ProcessWatchdog::ProcessWatchdog() : thread_([this] { Loop(); }) { thread_.detach(); }
-
 void ProcessWatchdog::Arm(double seconds, const std::string& why) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (deadline_) return;

@@ -17,7 +17,7 @@ namespace smddp {
 
 class ProcessWatchdog {
  public:
-  ProcessWatchdog();
+  ProcessWatchdog() : thread_([this] { Loop(); }) { thread_.detach(); }
 
   // After `seconds` prints `why`, unless it is empty, and ends the process with exit code 1, unless Disarm is called
   // before. Only the first call counts.

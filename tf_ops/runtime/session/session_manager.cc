@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <future>
+#include <numeric>
 
 #include "core/env/launcher.h"
 #include "core/process/log.h"
@@ -116,11 +117,9 @@ void SessionManager::OnFailure(const Status& why) {
   TellLauncher(why.reason() == Reason::kPeerLost ? EndNote::kBecauseOfLost : EndNote::kBecauseOfOther, why.message());
   // A rank that does not reach a collective does not reach MPI_Finalize either.
   if (why.reason() == Reason::kTimedOut || why.reason() == Reason::kPeerLost) mpi_.Abandon();
-  if (why.reason() == Reason::kPeerLost) {
-    if (env_.failure_grace_s > 0) {
-      watchdog_.Arm(env_.failure_grace_s, "The program did not end within " + Short(env_.failure_grace_s) +
-                                              " s of the loss of a rank (SMDDP_FAILURE_GRACE); it ends now.");
-    }
+  if (why.reason() == Reason::kPeerLost && env_.failure_grace_s > 0) {
+    watchdog_.Arm(env_.failure_grace_s, "The program did not end within " + Short(env_.failure_grace_s) +
+                                            " s of the loss of a rank (SMDDP_FAILURE_GRACE); it ends now.");
   }
   const Status with_it(why.reason(), "The session of all ranks failed, and this process set with it: " + why.message());
   if (ended_.ok()) ended_ = with_it;
@@ -182,9 +181,7 @@ Result<std::vector<std::string>> SessionManager::Ask(const std::string& mine, bo
   std::vector<int64_t> lengths;
   request.allocate = [&](int, const std::vector<int64_t>& bytes_of_rank) -> Result<void*> {
     lengths = bytes_of_rank;
-    int64_t total = 0;
-    for (int64_t bytes : lengths) total += bytes;
-    all.resize(static_cast<size_t>(total));
+    all.resize(std::accumulate(lengths.begin(), lengths.end(), size_t{0}));
     return static_cast<void*>(all.data());
   };
   const auto done = std::make_shared<std::promise<Status>>();

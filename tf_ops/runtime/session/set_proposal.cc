@@ -20,19 +20,12 @@ std::string Describe(const SetProposal& proposal) {
   return text;
 }
 
-Status Mismatch(const std::vector<SetProposal>& by_rank, size_t rank) {
-  return Status(Reason::kBadArgument, "Mismatched process sets: rank 0 has ", Describe(by_rank[0]), ", rank ", rank,
-                " has ", Describe(by_rank[rank]),
-                ". All ranks must make the same call, including ranks outside of the set.");
-}
-
 bool SameKind(const SetProposal& a, const SetProposal& b) {
-  if (a.removes != b.removes || a.entries.size() != b.entries.size()) return false;
-  for (size_t i = 0; i < a.entries.size(); ++i) {
-    if (a.entries[i].own != b.entries[i].own) return false;
-    if (!a.entries[i].own && a.entries[i].ranks != b.entries[i].ranks) return false;
-  }
-  return true;
+  const auto same = [](const SetProposal::Entry& x, const SetProposal::Entry& y) {
+    return x.own == y.own && (x.own || x.ranks == y.ranks);
+  };
+  return a.removes == b.removes &&
+         std::equal(a.entries.begin(), a.entries.end(), b.entries.begin(), b.entries.end(), same);
 }
 
 std::vector<std::vector<int>> ListsAt(const std::vector<SetProposal>& by_rank, size_t position) {
@@ -102,7 +95,10 @@ Result<std::vector<NewSet>> SetsToMake(const std::vector<SetProposal>& by_rank, 
 
 Status CheckSameKind(const std::vector<SetProposal>& by_rank) {
   for (size_t rank = 1; rank < by_rank.size(); ++rank) {
-    if (!SameKind(by_rank[0], by_rank[rank])) return Mismatch(by_rank, rank);
+    if (SameKind(by_rank[0], by_rank[rank])) continue;
+    return Status(Reason::kBadArgument, "Mismatched process sets: rank 0 has ", Describe(by_rank[0]), ", rank ", rank,
+                  " has ", Describe(by_rank[rank]),
+                  ". All ranks must make the same call, including ranks outside of the set.");
   }
   return Status::Ok();
 }

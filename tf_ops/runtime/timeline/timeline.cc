@@ -20,19 +20,14 @@ constexpr std::chrono::milliseconds kWriteEvery(100);
 constexpr const char kEnd[] = "\n]\n";
 
 // Opens or creates a regular file and does not follow links: the path may be in a folder that others can write to.
-// `flags` are open's besides O_CREAT. Returns the descriptor, which the caller closes, or -1 with the reason in
-// `*why`.
-int OpenPlainFile(const std::string& path, int flags, mode_t mode, std::string* why) {
-  const int file = open(path.c_str(), flags | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, mode);
-  if (file < 0) {
-    *why = errno == ELOOP ? "it is a symbolic link" : std::strerror(errno);
-    return -1;
-  }
+// Returns the descriptor, which the caller closes.
+Result<int> OpenPlainFile(const std::string& path, mode_t mode) {
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, mode);
+  if (file < 0) return Status(Reason::kBadArgument, errno == ELOOP ? "it is a symbolic link" : std::strerror(errno));
   struct stat found = {};
   if (fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_nlink == 1) return file;
-  *why = "it is not a plain file, or has a second name";
   close(file);
-  return -1;
+  return Status(Reason::kBadArgument, "it is not a plain file, or has a second name");
 }
 
 }  // namespace
@@ -85,10 +80,10 @@ void Timeline::Record() {
 }
 
 Status Timeline::WriteTo(const std::string& path, unsigned mode, const TimelineStart& start) {
-  std::string why = "the disk may be full";
-  const int descriptor = OpenPlainFile(path, O_RDWR, mode, &why);
-  auto file = descriptor < 0 ? nullptr : std::make_unique<File>(path, descriptor);
+  const Result<int> opened = OpenPlainFile(path, mode);
+  auto file = opened.ok() ? std::make_unique<File>(path, *opened) : nullptr;
   if (file == nullptr || !file->Begin()) {
+    const std::string why = opened.ok() ? "the disk may be full" : opened.status().message();
     return Status(Reason::kBadArgument, "The timeline '", path, "' cannot be written: ", why,
                   ". Expected: a plain file in a folder that exists.");
   }

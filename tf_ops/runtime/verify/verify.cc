@@ -179,7 +179,7 @@ void Verification::ReadBlocks(int tensor, const void* memory, const std::vector<
 void Verification::ReadInputs() {
   const bool sends = call_.kind == RequestKind::kAlltoall;
   if (sends && call_.splits.empty()) call_.splits.assign(size(), call_.tensors[0].shape[0] / size());
-  const bool used = reduces() ? ScalingsFor(call_.op, 1, 1, 1).op == ReduceOp::kSum
+  const bool used = reduces() ? ScalingsFor(call_, 1).op == ReduceOp::kSum
                               : call_.kind != RequestKind::kBroadcast || rank() == call_.root;
   for (size_t i = 0; i < call_.tensors.size(); ++i) {
     const TensorRef& tensor = call_.tensors[i];
@@ -234,7 +234,7 @@ Status Verification::Compare(const std::vector<Reading>& records) const {
 bool Verification::IsSum(const std::vector<Reading>& records, size_t output, int rank) const {
   const DType dtype = call_.tensors[pieces_[output].tensor].dtype;
   const bool scaled = call_.prescale != 1.0 || call_.postscale != 1.0;
-  const Scalings scalings = ScalingsFor(call_.op, call_.prescale, call_.postscale, size());
+  const Scalings scalings = ScalingsFor(call_, size());
   if (scalings.op != ReduceOp::kSum || dtype == DType::kBool) return true;
   Reading total;
   for (int other = 0; other < size(); ++other) {

@@ -1,14 +1,11 @@
 #include "transport/mpi/mpi_communicator.h"
 
-#include <mpi.h>
-
 #include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
 
 #include "transport/mpi/mpi_life.h"
-#include "transport/mpi/mpi_status.h"
 #include "transport/mpi/mpi_transport.h"
 #include "transport/mpi/waiting.h"
 
@@ -57,18 +54,6 @@ Result<MPI_Comm> Select(MPI_Comm parent, const std::vector<int>& ranks, const De
   return CommunicatorOf(parent, ranks, "init(comm=[...])", deadline);
 }
 
-}  // namespace
-
-struct MpiCommunicator::Handle {
-  MPI_Comm comm = MPI_COMM_NULL;
-  std::vector<MPI_Comm> for_tags;  // `comm`, and where MPI's tags are short, duplicates of it
-  TagSplit tags{1};
-};
-
-MpiCommunicator::MpiCommunicator() : handle_(std::make_unique<Handle>()) {}
-
-namespace {
-
 // A duplicate of `parent`, for one session.
 Result<MPI_Comm> Duplicate(MPI_Comm parent, const Deadline& deadline) {
   auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
@@ -83,75 +68,6 @@ Result<MPI_Comm> Duplicate(MPI_Comm parent, const Deadline& deadline) {
   SMDDP_RETURN_IF_ERROR(roll_call.End(*copy));
   return *copy;
 }
-
-// The communicators between which tags choose.
-Result<std::vector<MPI_Comm>> ForTags(MPI_Comm first, int count, const Deadline& deadline) {
-  std::vector<MPI_Comm> all = {first};
-  while (static_cast<int>(all.size()) < count) {
-    SMDDP_ASSIGN_OR_RETURN(const MPI_Comm next, Duplicate(first, deadline));
-    all.push_back(next);
-  }
-  return all;
-}
-
-}  // namespace
-
-Result<std::unique_ptr<Communicator>> MpiCommunicator::Open(const void* communicator, const std::vector<int>& ranks,
-                                                            const Deadline& deadline) {
-  SMDDP_RETURN_IF_ERROR(InitializeMpi(deadline));
-  const MPI_Comm parent = communicator != nullptr ? *static_cast<const MPI_Comm*>(communicator) : MPI_COMM_WORLD;
-  MPI_Comm chosen = parent;
-  if (!ranks.empty()) {
-    SMDDP_ASSIGN_OR_RETURN(chosen, Select(parent, ranks, deadline));
-  }
-  std::unique_ptr<MpiCommunicator> opened(new MpiCommunicator());
-  SMDDP_ASSIGN_OR_RETURN(opened->handle_->comm, Duplicate(chosen, deadline));
-  if (chosen != parent) MPI_Comm_free(&chosen);
-  SMDDP_RETURN_IF_ERROR(opened->Prepare(deadline));
-  ReturnToMpi();
-  return std::unique_ptr<Communicator>(std::move(opened));
-}
-
-Status MpiCommunicator::Prepare(const Deadline& deadline) {
-  const MPI_Comm comm = handle_->comm;
-  SMDDP_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
-  SMDDP_MPI(MPI_Comm_rank(comm, &rank_));
-  SMDDP_MPI(MPI_Comm_size(comm, &size_));
-  SMDDP_ASSIGN_OR_RETURN(handle_->tags, TagsOfMpi());
-  SMDDP_ASSIGN_OR_RETURN(handle_->for_tags, ForTags(comm, handle_->tags.communicators(), deadline));
-  return Status::Ok();
-}
-
-Result<std::unique_ptr<Communicator>> MpiCommunicator::Subset(const std::vector<int>& ranks, int, const char* what,
-                                                              const Deadline& deadline) const {
-  std::unique_ptr<MpiCommunicator> subset(new MpiCommunicator());
-  SMDDP_ASSIGN_OR_RETURN(subset->handle_->comm, CommunicatorOf(handle_->comm, ranks, what, deadline));
-  SMDDP_RETURN_IF_ERROR(subset->Prepare(deadline));
-  return std::unique_ptr<Communicator>(std::move(subset));
-}
-
-Result<std::vector<int>> MpiCommunicator::RanksOf(const void* communicator) const {
-  const MPI_Comm comm = *static_cast<const MPI_Comm*>(communicator);
-  if (comm == MPI_COMM_NULL) return std::vector<int>();
-  MPI_Group theirs, ours;
-  int size = 0;
-  SMDDP_MPI(MPI_Comm_group(comm, &theirs));
-  SMDDP_MPI(MPI_Comm_group(handle_->comm, &ours));
-  SMDDP_MPI(MPI_Group_size(theirs, &size));
-  std::vector<int> places(size), ranks(size);
-  for (int place = 0; place < size; ++place) places[place] = place;
-  SMDDP_MPI(MPI_Group_translate_ranks(theirs, size, places.data(), ours, ranks.data()));
-  MPI_Group_free(&theirs);
-  MPI_Group_free(&ours);
-  if (std::count(ranks.begin(), ranks.end(), MPI_UNDEFINED) == 0) return ranks;
-  return Status(Reason::kBadArgument,
-                "A process set's communicator has members that do not take part in hvd.init(). Expected: one whose "
-                "members are among the ranks of hvd.init().");
-}
-
-MpiCommunicator::~MpiCommunicator() = default;
-
-namespace {
 
 // Receives and drops what is on its way from the other ranks: each sends an empty message last, and MPI keeps the order
 // of messages from one rank where both could be received.
@@ -179,20 +95,6 @@ Result<bool> DrainMessages(MPI_Comm comm, int tag, int rank, int size, const Dea
   SMDDP_MPI(MPI_Waitall(size, sends.data(), MPI_STATUSES_IGNORE));
   return true;
 }
-
-}  // namespace
-
-Result<bool> MpiCommunicator::Free(const Deadline& deadline) {
-  const int tag = handle_->tags.MpiTagOf(TagSplit::kControl);
-  for (MPI_Comm& comm : handle_->for_tags) {
-    SMDDP_ASSIGN_OR_RETURN(const bool drained, DrainMessages(comm, tag, rank_, size_, deadline));
-    if (!drained) return false;
-    SMDDP_MPI(MPI_Comm_free(&comm));
-  }
-  return true;
-}
-
-namespace {
 
 constexpr int kMaxExchangedBytes = 1 << 30;  // of all ranks together
 
@@ -232,13 +134,79 @@ Status Gather(MPI_Comm comm, Gathering* gathering, const Deadline& deadline) {
 
 }  // namespace
 
+Result<std::unique_ptr<Communicator>> MpiCommunicator::Open(const void* communicator, const std::vector<int>& ranks,
+                                                            const Deadline& deadline) {
+  SMDDP_RETURN_IF_ERROR(InitializeMpi(deadline));
+  const MPI_Comm parent = communicator != nullptr ? *static_cast<const MPI_Comm*>(communicator) : MPI_COMM_WORLD;
+  MPI_Comm chosen = parent;
+  if (!ranks.empty()) {
+    SMDDP_ASSIGN_OR_RETURN(chosen, Select(parent, ranks, deadline));
+  }
+  SMDDP_ASSIGN_OR_RETURN(const MPI_Comm comm, Duplicate(chosen, deadline));
+  if (chosen != parent) MPI_Comm_free(&chosen);
+  auto opened = std::make_unique<MpiCommunicator>();
+  SMDDP_RETURN_IF_ERROR(opened->Prepare(comm, deadline));
+  ReturnToMpi();
+  return std::unique_ptr<Communicator>(std::move(opened));
+}
+
+Status MpiCommunicator::Prepare(MPI_Comm comm, const Deadline& deadline) {
+  SMDDP_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+  SMDDP_MPI(MPI_Comm_rank(comm, &rank_));
+  SMDDP_MPI(MPI_Comm_size(comm, &size_));
+  SMDDP_ASSIGN_OR_RETURN(tags_, TagsOfMpi());
+  comms_ = {comm};
+  while (static_cast<int>(comms_.size()) < tags_.communicators()) {
+    SMDDP_ASSIGN_OR_RETURN(const MPI_Comm next, Duplicate(comm, deadline));
+    comms_.push_back(next);
+  }
+  return Status::Ok();
+}
+
+Result<std::unique_ptr<Communicator>> MpiCommunicator::Subset(const std::vector<int>& ranks, int, const char* what,
+                                                              const Deadline& deadline) const {
+  SMDDP_ASSIGN_OR_RETURN(const MPI_Comm comm, CommunicatorOf(comms_[0], ranks, what, deadline));
+  auto subset = std::make_unique<MpiCommunicator>();
+  SMDDP_RETURN_IF_ERROR(subset->Prepare(comm, deadline));
+  return std::unique_ptr<Communicator>(std::move(subset));
+}
+
+Result<std::vector<int>> MpiCommunicator::RanksOf(const void* communicator) const {
+  const MPI_Comm comm = *static_cast<const MPI_Comm*>(communicator);
+  if (comm == MPI_COMM_NULL) return std::vector<int>();
+  MPI_Group theirs, ours;
+  int size = 0;
+  SMDDP_MPI(MPI_Comm_group(comm, &theirs));
+  SMDDP_MPI(MPI_Comm_group(comms_[0], &ours));
+  SMDDP_MPI(MPI_Group_size(theirs, &size));
+  std::vector<int> places(size), ranks(size);
+  for (int place = 0; place < size; ++place) places[place] = place;
+  SMDDP_MPI(MPI_Group_translate_ranks(theirs, size, places.data(), ours, ranks.data()));
+  MPI_Group_free(&theirs);
+  MPI_Group_free(&ours);
+  if (std::count(ranks.begin(), ranks.end(), MPI_UNDEFINED) == 0) return ranks;
+  return Status(Reason::kBadArgument,
+                "A process set's communicator has members that do not take part in hvd.init(). Expected: one whose "
+                "members are among the ranks of hvd.init().");
+}
+
+Result<bool> MpiCommunicator::Free(const Deadline& deadline) {
+  const int tag = tags_.MpiTagOf(TagSplit::kControl);
+  for (MPI_Comm& comm : comms_) {
+    SMDDP_ASSIGN_OR_RETURN(const bool drained, DrainMessages(comm, tag, rank_, size_, deadline));
+    if (!drained) return false;
+    SMDDP_MPI(MPI_Comm_free(&comm));
+  }
+  return true;
+}
+
 Result<std::vector<std::string>> MpiCommunicator::Exchange(const std::string& mine, const Deadline& deadline) {
   auto gathering = std::make_unique<Gathering>();
   gathering->mine = mine;
   gathering->length = static_cast<int>(mine.size());
   gathering->lengths.resize(size_);
   gathering->starts.resize(size_);
-  const Status gathered = Gather(handle_->comm, gathering.get(), deadline);
+  const Status gathered = Gather(comms_[0], gathering.get(), deadline);
   if (!gathered.ok()) {
     (void)gathering.release();
     return gathered;
@@ -250,8 +218,6 @@ Result<std::vector<std::string>> MpiCommunicator::Exchange(const std::string& mi
   return texts;
 }
 
-std::unique_ptr<Transport> MpiCommunicator::NewTransport() {
-  return std::make_unique<MpiTransport>(handle_->for_tags, handle_->tags);
-}
+std::unique_ptr<Transport> MpiCommunicator::NewTransport() { return std::make_unique<MpiTransport>(comms_, tags_); }
 
 }  // namespace smddp

@@ -1,6 +1,8 @@
 // The communicators of sessions and the start-up exchange. Only this folder includes mpi.h.
 #pragma once
 
+#include <mpi.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,20 +10,19 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "transport/communicator.h"
+#include "transport/tag_split.h"
 
 namespace smddp {
 
-// A session makes its calls on its own communicator, so that they do not interfere with the user's.
+// A session makes its calls on its own communicator, so that they do not interfere with the user's. It is not freed
+// before MPI_Finalize (when the process exits), unless Free was called: MPI reuses the number of a freed one, and a
+// late message of this session could be received by the next.
 class MpiCommunicator : public Communicator {
  public:
   static Result<std::unique_ptr<Communicator>> Open(const void* communicator, const std::vector<int>& ranks,
                                                     const Deadline& deadline);
-  // The MPI_Comm is not freed before MPI_Finalize (when the process exits), unless Free was called: MPI reuses the
-  // number of a freed one, and a late message of this session could be received by the next.
-  ~MpiCommunicator() override;
 
   int rank() const override { return rank_; }
-  int size() const override { return size_; }
   Result<std::vector<std::string>> Exchange(const std::string& mine, const Deadline& deadline) override;
   std::unique_ptr<Transport> NewTransport() override;
   Result<std::unique_ptr<Communicator>> Subset(const std::vector<int>& ranks, int number, const char* what,
@@ -30,12 +31,12 @@ class MpiCommunicator : public Communicator {
   Result<bool> Free(const Deadline& deadline) override;
 
  private:
-  struct Handle;
-  MpiCommunicator();
-  // Of a communicator that is made: the rest of this object.
-  Status Prepare(const Deadline& deadline);
+  // The rest of this object, of a communicator that is made for it.
+  Status Prepare(MPI_Comm comm, const Deadline& deadline);
 
-  std::unique_ptr<Handle> handle_;
+  // The one that was made, and where MPI's tags are short, duplicates of it, between which tags choose.
+  std::vector<MPI_Comm> comms_;
+  TagSplit tags_{1};
   int rank_ = 0, size_ = 1;
 };
 

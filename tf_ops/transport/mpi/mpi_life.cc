@@ -1,6 +1,5 @@
 #include "transport/mpi/mpi_life.h"
 
-#include <mpi.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -12,7 +11,6 @@
 #include "core/process/log.h"
 #include "transport/mpi/losses.h"
 #include "transport/mpi/mpi_communicator.h"
-#include "transport/mpi/mpi_status.h"
 #include "transport/mpi/waiting.h"
 #include "transport/mpi_library.h"
 

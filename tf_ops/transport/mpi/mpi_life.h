@@ -1,5 +1,7 @@
-// MPI's life cycle in this process.
+// MPI's life cycle in this process, and its errors as Status.
 #pragma once
+
+#include <mpi.h>
 
 #include "core/clock.h"
 #include "core/status.h"
@@ -13,4 +15,9 @@ Status InitializeMpi(const Deadline& deadline);
 void AbandonMpi();
 void ReturnToMpi();  // undoes it when a new session has begun
 
+// From an error code of `call`.
+Status MpiStatus(int code, const char* call);
+
 }  // namespace smddp
+
+#define SMDDP_MPI(call) SMDDP_RETURN_IF_ERROR(::smddp::MpiStatus((call), #call))

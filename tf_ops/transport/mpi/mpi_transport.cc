@@ -2,7 +2,7 @@
 
 #include "core/clock.h"
 #include "transport/mpi/losses.h"
-#include "transport/mpi/mpi_status.h"
+#include "transport/mpi/mpi_life.h"
 
 namespace smddp {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "core/process/log.h"
 #include "transport/mpi/mpi_life.h"
-#include "transport/mpi/mpi_status.h"
 
 namespace smddp {
 namespace {
@@ -25,19 +24,15 @@ void Pause(int round) { usleep(round < kQuickRounds ? 50 : 1000); }
 
 }  // namespace
 
-void StartWatchdog::Wait(const Deadline& deadline, const char* what) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  if (changed_.wait_for(lock, deadline.left(), [this] { return done_; })) return;
-  Log(LogLevel::kError, TooLate(what));
-  _exit(EXIT_FAILURE);
-}
+StartWatchdog::StartWatchdog(const Deadline& deadline, const char* what)
+    : thread_([deadline, what, done = done_.get_future()] {
+        if (done.wait_for(deadline.left()) == std::future_status::ready) return;
+        Log(LogLevel::kError, TooLate(what));
+        _exit(EXIT_FAILURE);
+      }) {}
 
 StartWatchdog::~StartWatchdog() {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    done_ = true;
-  }
-  changed_.notify_one();
+  done_.set_value();
   thread_.join();
 }
 

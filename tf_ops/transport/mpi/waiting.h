@@ -3,8 +3,7 @@
 
 #include <mpi.h>
 
-#include <condition_variable>
-#include <mutex>
+#include <future>
 #include <set>
 #include <string>
 #include <thread>
@@ -19,17 +18,12 @@ namespace smddp {
 // message when the deadline passes; mpirun then ends the others.
 class StartWatchdog {
  public:
-  StartWatchdog(const Deadline& deadline, const char* what)
-      : thread_([this, deadline, what] { Wait(deadline, what); }) {}
+  StartWatchdog(const Deadline& deadline, const char* what);
   ~StartWatchdog();
 
  private:
-  void Wait(const Deadline& deadline, const char* what);
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool done_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::promise<void> done_;
+  std::thread thread_;
 };
 
 // Waits for nonblocking collectives of `comm` without holding a core, and finds out which ranks wait as this one does:

@@ -14,10 +14,6 @@ Ticket NodeTransport::Add(std::list<Transfer>* list, int peer, Tag tag, BufferVi
   return next_ticket_++;
 }
 
-Result<Ticket> NodeTransport::Send(int peer, Tag tag, BufferView bytes) { return Add(&sends_, peer, tag, bytes); }
-
-Result<Ticket> NodeTransport::Recv(int peer, Tag tag, BufferView bytes) { return Add(&receives_, peer, tag, bytes); }
-
 Status NodeTransport::Post(int peer, std::string message) {
   control_.Post(node_.position_of(peer), std::move(message));
   return Status::Ok();

@@ -17,8 +17,8 @@ class NodeTransport : public Transport {
  public:
   NodeTransport(Group node, NodeChannel& channel) : node_(std::move(node)), channel_(channel), control_(channel) {}
 
-  Result<Ticket> Send(int peer, Tag tag, BufferView bytes) override;
-  Result<Ticket> Recv(int peer, Tag tag, BufferView bytes) override;
+  Result<Ticket> Send(int peer, Tag tag, BufferView bytes) override { return Add(&sends_, peer, tag, bytes); }
+  Result<Ticket> Recv(int peer, Tag tag, BufferView bytes) override { return Add(&receives_, peer, tag, bytes); }
   Result<bool> Test(Ticket ticket) override { return done_.erase(ticket) > 0; }
   Status Post(int peer, std::string message) override;
   bool Poll(Message* message) override;

@@ -39,26 +39,19 @@ Status Arrivals::Ask(Ticket ticket, int peer, uint32_t tag, BufferView into) {
   return Status::Ok();
 }
 
-Arrivals::Shared Arrivals::Keep(size_t size, BufferView* into) {
-  auto arrival = std::make_shared<Arrival>();
-  arrival->size = size;
-  arrival->kept.reset(new std::byte[size]);
-  *into = BufferView(arrival->kept.get(), size);
-  return arrival;
-}
-
 Result<Arrivals::Shared> Arrivals::Begin(int peer, uint32_t tag, size_t size, BufferView* into) {
-  const Ticket ticket = TakeFirst(&open_, Place(peer, tag));
-  if (ticket == 0) {
-    Shared arrival = Keep(size, into);
+  auto arrival = std::make_shared<Arrival>();
+  arrival->ticket = TakeFirst(&open_, Place(peer, tag));
+  if (arrival->ticket == 0) {
+    arrival->size = size;
+    arrival->kept.reset(new std::byte[size]);
+    *into = BufferView(arrival->kept.get(), size);
     if (!cleared_) early_[{peer, tag}].push_back(arrival);
     return arrival;
   }
-  const Asked& asked = asked_[ticket];
+  const Asked& asked = asked_[arrival->ticket];
   SMDDP_RETURN_IF_ERROR(Check(asked, size));
   *into = asked.into;
-  auto arrival = std::make_shared<Arrival>();
-  arrival->ticket = ticket;
   return arrival;
 }
 

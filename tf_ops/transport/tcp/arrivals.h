@@ -49,7 +49,6 @@ class Arrivals {
     bool complete = false;
   };
   Status Check(const Asked& asked, size_t size) const;
-  static Shared Keep(size_t size, BufferView* into);
 
   std::unordered_map<Ticket, Asked> asked_;
   std::map<Place, std::deque<Ticket>> open_;   // receives without a message, in order

@@ -1,7 +1,6 @@
 #include "transport/tcp/connection.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -22,11 +21,6 @@ bool IsData(const Frame& frame) { return frame.head.tag < kByeTag; }
 bool MayTryAgain(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 }  // namespace
-
-Result<std::unique_ptr<Connection>> Connection::Open(const TcpNetwork& network, const Ends& ends) {
-  SMDDP_ASSIGN_OR_RETURN(Socket socket, Socket::Connect(network.address(static_cast<int>(ends.to))));
-  return std::unique_ptr<Connection>(new Connection(std::move(socket), &network, ends));
-}
 
 Status Connection::Failed(int error) const {
   const bool gone = error == 0 || error == ECONNRESET || error == EPIPE || error == ECONNREFUSED;
@@ -124,7 +118,7 @@ Status Connection::Shake() {
   return Status::Ok();
 }
 
-Status Connection::Use(FrameReader* reader) {
+Status Connection::Use() {
   if (state_ != State::kOpen) SMDDP_RETURN_IF_ERROR(Shake());
   while (state_ == State::kOpen) {
     if (!in_body_) {
@@ -132,7 +126,7 @@ Status Connection::Use(FrameReader* reader) {
       if (head_.length > (head_.tag == kControlTag ? kMaxControlBytes : kMaxDataBytes)) {
         return OtherVersion("A frame of ", head_.length, " bytes has come, which is too long");
       }
-      SMDDP_ASSIGN_OR_RETURN(body_, reader->Begin(head_));
+      SMDDP_ASSIGN_OR_RETURN(body_, Begin(head_));
       in_body_ = true;
     }
     const size_t here = std::min(body_.size, staged());
@@ -140,7 +134,7 @@ Status Connection::Use(FrameReader* reader) {
     body_ = body_.Slice(here, body_.size - here);
     if (body_.size > 0) break;
     in_body_ = false;
-    SMDDP_RETURN_IF_ERROR(reader->End(head_));
+    SMDDP_RETURN_IF_ERROR(End(head_));
   }
   // What is left is the beginning of a head, or of a part of the handshake.
   std::memmove(stage_.data(), stage_.data() + stage_begin_, staged());
@@ -149,7 +143,7 @@ Status Connection::Use(FrameReader* reader) {
   return Status::Ok();
 }
 
-Result<bool> Connection::Read(FrameReader* reader) {
+Result<bool> Connection::Read() {
   size_t total = 0;
   while (total < kMaxBytesPerTurn) {
     const size_t wanted = in_body_ ? body_.size : 0;
@@ -161,7 +155,7 @@ Result<bool> Connection::Read(FrameReader* reader) {
     body_ = body_.Slice(in_body, body_.size - in_body);
     stage_end_ += static_cast<size_t>(came) - in_body;
     total += static_cast<size_t>(came);
-    SMDDP_RETURN_IF_ERROR(Use(reader));
+    SMDDP_RETURN_IF_ERROR(Use());
     if (static_cast<size_t>(came) < pieces[0].iov_len + pieces[1].iov_len) break;
   }
   return total > 0;

@@ -9,7 +9,6 @@
 #include <array>
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -35,22 +34,12 @@ struct Frame {
   Ticket ticket = 0;  // of data; 0: nobody asks when it has been sent
 };
 
-// Where the bytes of a connection go.
-class FrameReader {
- public:
-  virtual ~FrameReader() = default;
-  // A frame begins. Returns the memory for its body, of its length.
-  virtual Result<BufferView> Begin(const FrameHead& head) = 0;
-  // Its body is complete.
-  virtual Status End(const FrameHead& head) = 0;
-};
-
 class Connection {
  public:
-  // Opened by another rank.
-  explicit Connection(Socket accepted) : socket_(std::move(accepted)), state_(State::kOpen) {}
-  // To be opened to `ends.to`. `network` outlives it.
-  static Result<std::unique_ptr<Connection>> Open(const TcpNetwork& network, const Ends& ends);
+  // `network`, which outlives it: of one that begins to connect to `ends.to`. Null: opened by another rank.
+  Connection(Socket socket, const TcpNetwork* network, const Ends& ends)
+      : socket_(std::move(socket)), network_(network), ends_(ends) {}
+  virtual ~Connection() = default;
 
   int file() const { return socket_.file(); }
   // Can it only go on when the socket can be written?
@@ -64,7 +53,7 @@ class Connection {
   // connection, or cannot be reached because nothing listens there.
   Status Write(std::vector<Ticket>* sent);
   // Reads what has come, up to some megabytes; true: there was something. Same errors.
-  Result<bool> Read(FrameReader* reader);
+  Result<bool> Read();
 
   // From now on no memory of callers is read: data that wait are dropped, and of the frame that has begun the rest is
   // copied.
@@ -77,21 +66,23 @@ class Connection {
  private:
   enum class State { kConnecting, kAwaitsChallenge, kAwaitsProof, kOpen };
 
-  Connection(Socket socket, const TcpNetwork* network, const Ends& ends)
-      : socket_(std::move(socket)), network_(network), ends_(ends) {}
+  // A frame begins. Returns the memory for its body, of its length.
+  virtual Result<BufferView> Begin(const FrameHead& head) = 0;
+  // Its body is complete.
+  virtual Status End(const FrameHead& head) = 0;
   Status Failed(int error) const;
   // Bytes that have been read and not used.
   size_t staged() const { return stage_end_ - stage_begin_; }
   bool TakeStaged(void* into, size_t size);
   Status Shake();
-  Status Use(FrameReader* reader);
+  Status Use();
   std::vector<iovec> Gather();
   void Sent(size_t bytes, std::vector<Ticket>* sent);
 
   Socket socket_;
-  const TcpNetwork* network_ = nullptr;  // of one that this side opens
-  Ends ends_;
-  State state_ = State::kConnecting;
+  const TcpNetwork* const network_;  // of one that this side opens
+  const Ends ends_;
+  State state_ = network_ != nullptr ? State::kConnecting : State::kOpen;
   Claim claim_;
 
   std::deque<Frame> frames_;

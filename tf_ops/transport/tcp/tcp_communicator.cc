@@ -120,7 +120,7 @@ Result<std::vector<std::string>> TcpCommunicator::Exchange(const std::string& mi
   if (rank_ == 0) {
     Result<std::vector<std::string>> texts = Collect(mine, deadline);
     const Answer answer = {texts.status(), texts.ok() ? *texts : std::vector<std::string>()};
-    for (int rank = 1; rank < size(); ++rank) {
+    for (int rank = 1; rank < static_cast<int>(world_ranks_.size()); ++rank) {
       const Status posted = start_->Post(rank, Encode(answer));
       if (texts.ok()) SMDDP_RETURN_IF_ERROR(posted);
     }

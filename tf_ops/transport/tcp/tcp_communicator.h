@@ -17,7 +17,6 @@ class TcpCommunicator : public Communicator {
   static Result<std::unique_ptr<Communicator>> Open(const World& world);
 
   int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(world_ranks_.size()); }
   // Over rank 0. When it is too late, rank 0 tells all that have come which ranks are missing.
   Result<std::vector<std::string>> Exchange(const std::string& mine, const Deadline& deadline) override;
   std::unique_ptr<Transport> NewTransport() override { return MakeTransport(/*for_engine=*/true); }

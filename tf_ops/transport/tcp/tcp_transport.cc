@@ -48,8 +48,8 @@ Status TcpTransport::Link::End(const FrameHead& head) {
   return Status::Ok();
 }
 
-TcpTransport::Link* TcpTransport::Add(int peer, std::unique_ptr<Connection> connection) {
-  Link& link = links_.emplace_back(this, peer, std::move(connection));
+TcpTransport::Link* TcpTransport::Add(int peer, Socket socket, const TcpNetwork* network, const Ends& ends) {
+  Link& link = links_.emplace_back(this, peer, std::move(socket), network, ends);
   if (out_[peer] == nullptr) out_[peer] = &link;
   Watch(&link, EPOLL_CTL_ADD);
   return &link;
@@ -58,9 +58,9 @@ TcpTransport::Link* TcpTransport::Add(int peer, std::unique_ptr<Connection> conn
 void TcpTransport::Watch(Link* link, int operation) {
   epoll_event event = {};
   event.data.ptr = link;
-  link->watches_writing = link->connection->awaits_writing();
+  link->watches_writing = link->awaits_writing();
   event.events = link->watches_writing ? EPOLLIN | EPOLLOUT : EPOLLIN;
-  epoll_ctl(events_.file(), operation, link->connection->file(), &event);
+  epoll_ctl(events_.file(), operation, link->file(), &event);
 }
 
 Result<TcpTransport::Link*> TcpTransport::LinkTo(int peer) {
@@ -68,31 +68,31 @@ Result<TcpTransport::Link*> TcpTransport::LinkTo(int peer) {
   SMDDP_RETURN_IF_ERROR(Admit());  // it may have opened one
   if (out_[peer] != nullptr) return out_[peer];
   const Ends ends = {context_, static_cast<uint32_t>(network_->rank()), static_cast<uint32_t>(world_ranks_[peer])};
-  SMDDP_ASSIGN_OR_RETURN(auto connection, Connection::Open(*network_, ends));
-  return Add(peer, std::move(connection));
+  SMDDP_ASSIGN_OR_RETURN(Socket socket, Socket::Connect(network_->address(world_ranks_[peer])));
+  return Add(peer, std::move(socket), network_.get(), ends);
 }
 
 Status TcpTransport::Admit() {
   for (TcpNetwork::Accepted& accepted : network_->Take(context_)) {
     const int peer = rank_of_[accepted.from];
     if (peer < 0) return OtherVersion("A rank that is not of this process set has connected");
-    Add(peer, std::make_unique<Connection>(std::move(accepted.socket)));
+    Add(peer, std::move(accepted.socket), nullptr, {});
   }
   return Status::Ok();
 }
 
 Status TcpTransport::Write(Link* link) {
   std::vector<Ticket> sent;
-  const Status written = link->connection->Write(&sent);
+  const Status written = link->Write(&sent);
   for (const Ticket ticket : sent) sending_.erase(ticket);
   SMDDP_RETURN_IF_ERROR(written);
-  if (link->connection->awaits_writing() != link->watches_writing) Watch(link, EPOLL_CTL_MOD);
+  if (link->awaits_writing() != link->watches_writing) Watch(link, EPOLL_CTL_MOD);
   return Status::Ok();
 }
 
 Status TcpTransport::Queue(int peer, Frame frame) {
   SMDDP_ASSIGN_OR_RETURN(Link* const link, LinkTo(peer));
-  link->connection->Add(std::move(frame));
+  link->Add(std::move(frame));
   const Status written = Write(link);
   return written.ok() ? written : Drop(link, written);
 }
@@ -141,12 +141,12 @@ Result<bool> TcpTransport::Serve(Link* link, uint32_t events) {
   Status status;
   if ((events & EPOLLOUT) != 0) status = Write(link);
   if (status.ok() && (events & ~EPOLLOUT) != 0) {
-    const Result<bool> read = link->connection->Read(link);
+    const Result<bool> read = link->Read();
     status = read.status();
     moved = read.ok() && *read;
   }
   if (status.ok() && link->over) status = Status(Reason::kPeerLeft, "it has ended its connection");
-  if (status.ok() && link->connection->awaits_writing()) status = Write(link);  // what waited for the handshake
+  if (status.ok() && link->awaits_writing()) status = Write(link);  // what waited for the handshake
   if (!status.ok()) SMDDP_RETURN_IF_ERROR(Drop(link, status));
   return moved;
 }
@@ -167,7 +167,7 @@ Result<bool> TcpTransport::Progress() {
 }
 
 bool TcpTransport::busy() const {
-  const auto sends = [](const Link& link) { return link.connection->sends(); };
+  const auto sends = [](const Link& link) { return link.sends(); };
   return !sending_.empty() || !arrivals_.empty() || std::any_of(links_.begin(), links_.end(), sends);
 }
 
@@ -177,15 +177,15 @@ bool TcpTransport::Abort() {
   aborted_ = true;
   for (auto next = links_.begin(); next != links_.end();) {
     Link& link = *next++;
-    if (link.connection->UnansweredNs() > kGoodbyeSeconds * 1e9) {
+    if (link.UnansweredNs() > kGoodbyeSeconds * 1e9) {
       lost_.insert(link.peer);
       (void)Drop(&link, Status::Ok());
       continue;
     }
-    link.connection->DropData();
+    link.DropData();
     if (link.data == nullptr || link.data->kept != nullptr) continue;
-    link.data->kept.reset(new std::byte[link.connection->rest()]);
-    link.connection->ReadRestInto(link.data->kept.get());
+    link.data->kept.reset(new std::byte[link.rest()]);
+    link.ReadRestInto(link.data->kept.get());
   }
   sending_.clear();
   arrivals_.Clear();
@@ -198,14 +198,14 @@ TcpTransport::~TcpTransport() {
   (void)Abort();
   for (auto next = links_.begin(); next != links_.end();) {
     Link* const link = &*next++;
-    link->connection->Add({{kByeTag, 0}, {}, {}, 0});
+    link->Add({{kByeTag, 0}, {}, {}, 0});
     const Status written = Write(link);
     if (!written.ok()) (void)Drop(link, written);
   }
   const Deadline deadline = Deadline::After(kGoodbyeSeconds);
   while (!links_.empty() && !deadline.passed()) {
     for (const Link& link : links_) {
-      if (!link.connection->sends()) link.connection->EndSending();
+      if (!link.sends()) link.EndSending();
     }
     const Result<bool> moved = Progress();
     if (!moved.ok() || !*moved) usleep(kPauseMicroseconds);

@@ -42,7 +42,7 @@ class TcpTransport : public Transport {
   bool rings_doorbell() const override { return false; }
   int64_t bytes_sent() const override { return bytes_sent_; }
   std::vector<int> lost() const override { return {lost_.begin(), lost_.end()}; }
-  int64_t UnansweredNs(int peer) override { return out_[peer] ? out_[peer]->connection->UnansweredNs() : 0; }
+  int64_t UnansweredNs(int peer) override { return out_[peer] ? out_[peer]->UnansweredNs() : 0; }
   bool Abort() override;
   // Opens a connection to that peer, if there is none: where it has died, `Progress` reports the loss.
   Status Connect(int peer) { return LinkTo(peer).status(); }
@@ -51,15 +51,14 @@ class TcpTransport : public Transport {
 
  private:
   // A connection and what arrives on it.
-  struct Link : FrameReader {
-    Link(TcpTransport* owner, int peer, std::unique_ptr<Connection> connection)
-        : owner(owner), peer(peer), connection(std::move(connection)) {}
+  struct Link : Connection {
+    Link(TcpTransport* owner, int peer, Socket socket, const TcpNetwork* network, const Ends& ends)
+        : Connection(std::move(socket), network, ends), owner(owner), peer(peer) {}
     Result<BufferView> Begin(const FrameHead& head) override;
     Status End(const FrameHead& head) override;
 
     TcpTransport* const owner;
     const int peer;
-    const std::unique_ptr<Connection> connection;
     bool watches_writing = false;
     bool over = false;  // its goodbye has come
     std::string control;
@@ -67,7 +66,7 @@ class TcpTransport : public Transport {
   };
 
   Result<Link*> LinkTo(int peer);
-  Link* Add(int peer, std::unique_ptr<Connection> connection);
+  Link* Add(int peer, Socket socket, const TcpNetwork* network, const Ends& ends);  // as Connection's
   // With epoll: reading, and writing where the connection waits for it.
   void Watch(Link* link, int operation);
   Status Admit();

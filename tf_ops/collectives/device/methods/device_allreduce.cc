@@ -78,19 +78,10 @@ class DeviceAllreduceTask : public Task {
 
   // kDone: the next phase may begin.
   Result<Progress> Pass() {
-    switch (phase_) {
-      case Phase::kStart:
-        return Start();
-      case Phase::kReduce:
-        return Made(calls_ != nullptr);
-      case Phase::kExchange:
-        return Exchange();
-      case Phase::kGather:
-        return Gathered();
-      case Phase::kOnGpu:
-        break;
-    }
-    return Ended();
+    if (phase_ == Phase::kStart) return Start();
+    if (phase_ == Phase::kReduce) return Made(calls_ != nullptr);
+    if (phase_ == Phase::kExchange) return Exchange();
+    return phase_ == Phase::kGather ? Gathered() : Ended();
   }
 
   // All memory that it needs, before its first call of NCCL. False: there is not all of it yet (BufferPool).
