@@ -59,6 +59,7 @@ class UpdateContext(NamedTuple):
         over_ranks: reduces the other gradients over the ranks: `over_ranks(grads, variables)`.
         by_tape: whether `hvd.DistributedGradientTape` has reduced the gradients.
         keras: `keras(grads)` lets Keras apply them; None where they are only reduced.
+        clipped: the layouts of the gradients that Keras clips; see `layouts_of`.
     """
 
     optimizer: Any
@@ -72,6 +73,7 @@ class UpdateContext(NamedTuple):
     over_ranks: GradientReducer | None = None
     by_tape: bool = False
     keras: Any = None
+    clipped: Sequence[Any] = ()
 
     def of(self, variables: Sequence[Any]) -> UpdateContext:
         """Returns a copy for the gradients of `variables`."""
@@ -107,8 +109,8 @@ class UpdateContext(NamedTuple):
 
     def apply(self, reduced: Sequence[Any]) -> Any:
         """Lets Keras apply reduced gradients."""
-        self.reducer.clipped_layouts = layouts_of(reduced, self.variables)
-        with self.reducer.applying(self):
+        context = self._replace(clipped=layouts_of(reduced, self.variables))
+        with self.reducer.applying(context):
             return self.keras(reduced)
 
 
@@ -134,7 +136,6 @@ class OptimizerReducer:
         aggregated: for Keras 2, the ids of variables whose gradients a `LossScaleOptimizer` around it, or the program,
             has made it reduce.
         reductions: for Keras 2, the numbers of reductions in graphs, and eagerly, when gradients were last applied.
-        clipped_layouts: of the gradients that Keras clips now; None for full ones.
         of_distribution: whether it reduces only because there is a `keras.distribution`.
     """
 
@@ -154,7 +155,6 @@ class OptimizerReducer:
         self.computed: dict[bool, frozenset[int]] = {False: frozenset(), True: frozenset()}
         self.aggregated: frozenset[int] = frozenset()
         self.reductions = (0, 0)
-        self.clipped_layouts: list[Any] = []
         self._sharded: ShardedState | None = None
         # By the arguments that differ between lists of gradients. The first one refuses wrong settings at once.
         self._reducers = {(settings.gradient_predivide_factor, False, 1): GradientReducer(self.name, settings)}

@@ -108,7 +108,8 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         apply_reduced(reducer_of(self).update_of(self, plain, grads, trainable_variables), grads)
 
     def _clip_gradients(self: Any, grads: Sequence[Any]) -> Any:
-        return grads if self.gradient_accumulation_steps else clip(self, grads, reducer_of(self).clipped_layouts)
+        update = reducer_of(self).update
+        return grads if self.gradient_accumulation_steps else clip(self, grads, update.clipped if update else ())
 
     def clip(self: Any, grads: Sequence[Any], layouts: Sequence[Any]) -> Any:
         plain = functools.partial(optimizer_class._clip_gradients, self)

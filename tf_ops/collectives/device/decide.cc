@@ -36,7 +36,9 @@ class Decider {
  private:
   bool automatic() const { return wanted_ == kAuto; }
   // "rank 3 (host h0)"
-  std::string Rank(int rank) const { return "r" + NamedWithHost(topology_, rank).substr(1); }
+  std::string Rank(int rank) const {
+    return "rank " + std::to_string(topology_.global_rank(rank)) + " (host " + topology_.host_name(rank) + ")";
+  }
 
   // "" when there is none.
   std::string ObstacleTo(DeviceMethod method) const {
