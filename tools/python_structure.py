@@ -39,7 +39,7 @@ STOPS = (
     "_attributes_of, _float64_bits",
     "collectives/graph.py:run_independently",
     "keras/optimizer/optimizer_reducer.py:apply, applying",
-    "keras/optimizer/reducing.py:_clip_gradients, _backend_update_step",
+    "keras/optimizer/reducing.py:_clip_gradients, clip, _backend_update_step",
 )
 # A batch of `fit` on ranks with different numbers of batches, from `hvd.data.shard` to the model's `train_step`: the
 # functions that decide about the data or change them, in the order of the calls, counted as above. Where a

@@ -59,7 +59,7 @@ class UpdateContext(NamedTuple):
         over_ranks: reduces the other gradients over the ranks: `over_ranks(grads, variables)`.
         by_tape: whether `hvd.DistributedGradientTape` has reduced the gradients.
         keras: `keras(grads)` lets Keras apply them; None where they are only reduced.
-        clipped: the layouts of the gradients that Keras clips; see `layouts_of`.
+        clipped: the layouts of the gradients that Keras clips, where some are parts; see `layouts_of`.
     """
 
     optimizer: Any
@@ -109,7 +109,7 @@ class UpdateContext(NamedTuple):
 
     def apply(self, reduced: Sequence[Any]) -> Any:
         """Lets Keras apply reduced gradients."""
-        context = self._replace(clipped=layouts_of(reduced, self.variables))
+        context = self._replace(clipped=layouts_of(reduced, self.variables)) if self.kept.complete else self
         with self.reducer.applying(context):
             return self.keras(reduced)
 

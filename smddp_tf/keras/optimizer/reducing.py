@@ -108,12 +108,14 @@ def _members_for(optimizer_class: Any) -> dict[str, Any]:
         apply_reduced(reducer_of(self).update_of(self, plain, grads, trainable_variables), grads)
 
     def _clip_gradients(self: Any, grads: Sequence[Any]) -> Any:
-        update = reducer_of(self).update
-        return grads if self.gradient_accumulation_steps else clip(self, grads, update.clipped if update else ())
+        if self.gradient_accumulation_steps:
+            return grads
+        update = reducer_of(self).update if self.clipnorm or self.global_clipnorm else None
+        return clip(self, grads, () if update is None else update.clipped)
 
     def clip(self: Any, grads: Sequence[Any], layouts: Sequence[Any]) -> Any:
         plain = functools.partial(optimizer_class._clip_gradients, self)
-        return clipped(self, grads, plain, layouts, reducer_of(self).name)
+        return clipped(self, grads, plain, layouts, reducer_of(self).name) if any(layouts) else plain(grads)
 
     def _backend_update_step(self: Any, grads: Sequence[Any], trainable_variables: Any, learning_rate: Any) -> None:
         if self.gradient_accumulation_steps:
