@@ -21,7 +21,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from io import BufferedReader
@@ -75,7 +75,7 @@ class CommitFolder:
         self._lock_path = os.path.join(self.path, f".{prefix}lock")
         self._written = 0  # the number of the last commit, if this object has written it
         self._writer = ThreadPoolExecutor(1, "hvd.elastic commit")  # the interpreter's end waits for its work
-        self._begun: Future[int] | None = None
+        self._begun: Future[Any] | None = None
 
     def newest(self) -> int:
         """Returns the number of the newest commit, complete or not; 0 when there is none."""
@@ -92,7 +92,7 @@ class CommitFolder:
             OSError: it could not be written, or another job writes here; the commits before are untouched.
         """
         with self._told_if_slow():
-            return self._write(content)
+            return self.write_now(*content)
 
     def begin(self, content: Any, wait: bool = False) -> None:
         """Has a thread write the next commit, after the one that was begun before.
@@ -104,8 +104,12 @@ class CommitFolder:
         Raises:
             OSError: it, or without `wait` the one before, could not be written; the commits before are untouched.
         """
+        self.begin_by(lambda: self.write_now(content), wait)
+
+    def begin_by(self, write: Callable[[], Any], wait: bool) -> None:
+        """As `begin`, of a commit that `write` writes, by `write_now`."""
         self.finish()
-        self._begun = self._writer.submit(self._write, (content,))
+        self._begun = self._writer.submit(write)
         if wait:
             self.finish()
 
@@ -119,7 +123,8 @@ class CommitFolder:
     def _told_if_slow(self) -> contextlib.AbstractContextManager[None]:
         return slow.told_if_slow(f"writing a commit to {urls.shown(self.path)}")
 
-    def _write(self, content: tuple[Any, ...]) -> int:
+    def write_now(self, *content: Any) -> int:
+        """As `write`, on the thread that writes."""
         self.hold()
         number = self.newest() + 1
         if self._written and number != self._written + 1:

@@ -98,9 +98,8 @@ class State:
     def commit(self, wait: bool = False) -> None:
         """Saves, and checks whether hosts have changed. All ranks call it at the same step.
 
-        With a folder (`commit_to`) rank 0 pickles the state into memory, and a thread writes it to the folder while
-        training continues. The next `commit` begins when that is done. Partitioned variables are gathered and written
-        by all ranks before `commit` returns.
+        With a folder (`commit_to`) a thread of rank 0 writes what was saved while training continues, and threads of
+        the other ranks send their parts of partitioned variables. The next `commit` begins when that is done.
 
         Args:
             wait: return on every rank when this commit is in the folder. Defaults to False.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,11 @@ from smddp_tf.keras._backend import build_optimizer, optimizer_variables
 from smddp_tf.keras.elastic.part_copies import Commit, PartCopies, full_values
 from smddp_tf.keras.optimizer.reducing import build_for_session
 from smddp_tf.keras.roles import optimizers, step_hooks, wrapping
-from smddp_tf.keras.saving.sharded_variables import divides, full_value, saves_together, shard_of, together
+from smddp_tf.keras.saving.sharded_variables import divides, saves_together, shard_of, with_full_values
 from smddp_tf.keras.sharding import partitioned_weights
 from smddp_tf.rendezvous import rounds
+
+_COMMIT = "hvd.elastic (a commit's parts)"
 
 
 class TensorFlowKerasState(VariablesState):
@@ -122,13 +125,24 @@ class TensorFlowKerasState(VariablesState):
     def _write_together(self, wait: bool) -> str:
         if not saves_together(self.model, self._optimizers()):
             return super()._write_together(wait)
-        return together(self.model, self._write_all, self._optimizers()) or ""
-
-    def _write_all(self) -> str:
         assert self._folder is not None
-        write = self._folder.write
-        parted = (full_value(variable) for variable, _ in self._saved if layout_of(variable) is not None)
-        return self._problem_of(lambda: write(self.to_disk(), parted))
+        folder, content = self._folder, self._frozen() if basics.rank() == 0 else None
+        parts = [(value, layout_of(variable)) for variable, value in self._saved if layout_of(variable) is not None]
+
+        def write(full: Callable[[int], Any]) -> int:
+            return folder.write_now(content, map(full, range(len(parts))))
+
+        return self._problem_of(lambda: folder.begin_by(lambda: with_full_values(parts, write, _COMMIT), wait))
+
+    def on_reset(self) -> None:
+        """See `State.on_reset`."""
+        self._give_up_commit()
+        super().on_reset()
+
+    def _give_up_commit(self) -> None:
+        """Waits until nothing writes any more: parts come from the ranks of one session. The next commit is whole."""
+        with contextlib.suppress(Exception):
+            super().finish_commit()
 
     def _take_parts(self, commit: Iterator[Any]) -> None:
         for variable, value in zip(self._variables(), next(commit)["values"]):
@@ -141,6 +155,7 @@ class TensorFlowKerasState(VariablesState):
             super()._check_host_updates(problem)
         except HostsUpdatedInterrupt:
             self._copies.finish()  # before this session ends
+            self._give_up_commit()
             raise
 
     def _keep_elsewhere(self, wait: bool = False) -> None:

@@ -29,6 +29,7 @@ class _OfThread(threading.local):
         is_compiled_loss: whether Keras computes the loss of `compile` in it.
         partition_of: `partition_of(layer, name, shape)` says into how many parts a weight is divided that is made now;
             see `partitioned_weights.py`.
+        gathered: on rank 0, `gathered(number)` is the full value of one of these.
         saved_variables: the sharded variables, while all ranks save them together; see `sharded_variables.py`.
     """
 
@@ -38,6 +39,7 @@ class _OfThread(threading.local):
     batch: Any = None
     is_compiled_loss: bool = False
     partition_of: Any = None
+    gathered: Any = None
     saved_variables: Any = None
 
 

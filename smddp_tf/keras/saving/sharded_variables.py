@@ -86,19 +86,42 @@ def together(model: keras.Model, save: Callable[[], Any], optimizers: Iterable[A
         return save() if not is_initialized() or rank() == 0 else None
     variables = sharded_variables(model, optimizers)
     _wait_for_ranks(len(variables))
+
+    def save_here(gathered: Callable[[int], Any]) -> Any:
+        with running.within(saved_variables=variables, gathered=gathered):
+            return save()
+
+    return with_full_values([(identity(each), layout_of(each)) for each in variables], save_here, _NAME)
+
+
+def with_full_values(parts: Sequence[tuple[Any, Any]], save: Callable[[Callable[[int], Any]], Any], name: str) -> Any:
+    """Returns `save(full)` on rank 0, where `full(number)` is a full value; the other ranks send what it asks for.
+
+    Args:
+        parts: this rank's parts and their layouts: the same list on all ranks, which all call this.
+        save: for rank 0.
+        name: of the collectives; no two calls at a time have the same.
+
+    Raises:
+        RuntimeError: on the other ranks, where rank 0 could not save.
+    """
     if rank() != 0:
-        return _serve(variables)
+        return _serve(parts, name)
     problem = "it was interrupted"
+
+    def full(number: int) -> Any:
+        broadcast_object((number, ""), 0, name=name)
+        return _gathered(*parts[number], name)
+
     try:
-        with running.within(saved_variables=variables):
-            result = save()
+        result = save(full)
         problem = ""
         return result
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
         raise
     finally:
-        broadcast_object((None, problem), 0, name=_NAME)
+        broadcast_object((None, problem), 0, name=name)
 
 
 def full_value(variable: AnyVariable) -> Any:
@@ -117,8 +140,7 @@ def full_value(variable: AnyVariable) -> Any:
             f"{variable.path} is partitioned over {size()} ranks, which must save it together: call `model.save` or "
             f"`model.save_weights` on every rank. Received: another way to save, on rank {rank()}."
         )
-    broadcast_object(([each is variable for each in variables].index(True), ""), 0, name=_NAME)
-    return _gathered(variable, layout)
+    return running.here.gathered([each is variable for each in variables].index(True))
 
 
 def shard_of(variable: AnyVariable, table: Any) -> Any:
@@ -133,27 +155,27 @@ def shard_of(variable: AnyVariable, table: Any) -> Any:
     return layout.shard(table, rank())
 
 
-def _serve(variables: Sequence[Any]) -> None:
+def _serve(parts: Sequence[tuple[Any, Any]], name: str) -> None:
     while True:
-        request: tuple[int | None, str] = broadcast_object(None, 0, name=_NAME)
+        request: tuple[int | None, str] = broadcast_object(None, 0, name=name)
         number, problem = request
         if number is None:
             break
-        _gathered(variables[number], layout_of(variables[number]))
+        _gathered(*parts[number], name)
     if problem:
         raise RuntimeError(f"Rank 0 could not save the model: {problem}")
 
 
-def _gathered(variable: AnyVariable, layout: Any) -> Any:
+def _gathered(part: Any, layout: Any, name: str) -> Any:
     """Returns the full value on rank 0, None elsewhere."""
-    shard = tf.reshape(layout.flat(tf.convert_to_tensor(variable), rank()), [-1])
+    shard = tf.reshape(layout.flat(tf.convert_to_tensor(part), rank()), [-1])
     table = np.empty(layout.full_shape, shard.dtype.as_numpy_dtype) if rank() == 0 else None
     for other in range(size()):
         chunks = [shard.numpy()] if rank() == other == 0 else []
         for begin in range(0, layout.count(other) if other else 0, _CHUNK):
             chunk = shard[begin : begin + _CHUNK] if rank() == other else shard[:0]
             to_rank_0 = [int(tf.size(chunk))] + [0] * (size() - 1)
-            chunks.append(ops.alltoall(chunk, to_rank_0, name=f"{_NAME} (part)")[0].numpy())
+            chunks.append(ops.alltoall(chunk, to_rank_0, name=f"{name} (part)")[0].numpy())
         if table is not None and chunks:
             layout.put(table, other, np.concatenate(chunks))
     return table

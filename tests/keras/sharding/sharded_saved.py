@@ -46,13 +46,14 @@ def train(folder: Path, shard: str) -> None:
     model.save_weights(folder / "saved.weights.h5")
     state = TensorFlowKerasState(model, epoch=7)
     state.commit_to(folder / "commits")
-    state.commit()
+    state.commit()  # parts travel to rank 0 while training continues
     if hvk.rank() == 0:
         np.savez(folder / "before.npz", *model.get_weights())
     fit(model, 2)
     if hvk.rank() == 0:
         np.savez(folder / "after.npz", *model.get_weights())
         print("trained", flush=True)
+    state.finish_commit()
     hvk.allreduce(np.zeros(1), name="all have written")
     if hvk.rank() == hvk.size() - 1:
         os.kill(os.getpid(), signal.SIGKILL)
