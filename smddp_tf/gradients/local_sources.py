@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from smddp_tf import process_sets
 from smddp_tf.collectives import emit, graph, run_time_values, sparse
 from smddp_tf.collectives.layouts import identity, layout_of
+from smddp_tf.collectives.reduce_op import Average
 from smddp_tf.gradients.options import DEFAULTS, ReduceOptions
 
 
@@ -39,7 +40,7 @@ class LocalSources:
     def __init__(self, options: ReduceOptions = DEFAULTS) -> None:
         self._process_set = process_sets.checked(options.process_set)
         self._layers: list[Any] = []
-        self._scale = options.scale_local_gradients
+        self._options, self._scale = options, options.scale_local_gradients
         self._registered: dict[int, Any] = {}  # by id
 
     def add(self, source: object) -> None:
@@ -59,7 +60,17 @@ class LocalSources:
         """The indices of the `sources` that are local."""
         local = {id(identity(source)) for source in self._registered.values()}
         local.update(id(identity(weight)) for layer in self._layers for weight in layer.trainable_weights)
-        return {index for index, source in enumerate(sources) if id(identity(source)) in local or layout_of(source)}
+        found = {index for index, source in enumerate(sources) if id(identity(source)) in local or layout_of(source)}
+        op, process_set = self._options.op, self._process_set.process_set_id
+        if not (op == Average and self._scale and process_set == 0):
+            for index in found:
+                if getattr(layout_of(sources[index]), "asked", None) is not None:
+                    raise NotImplementedError(
+                        "Gradients of weights in parts (hvd.partition_weights, ModelParallel) are averaged over all "
+                        f"ranks. Received: op={op!r}, scale_local_gradients={self._scale}, process_set number "
+                        f"{process_set}. Leave these out."
+                    )
+        return found
 
     def kept(self, variables: Sequence[Any]) -> KeptGradients:
         """Returns which gradients of a Keras optimizer's `variables` stay on this rank, and why."""

@@ -132,7 +132,8 @@ def _bytes_of(variables: Iterable[keras.Variable], least: int = 0) -> int:
 
 
 def _is_divided(weight: keras.Variable) -> bool:
-    return tf.as_dtype(weight.dtype).is_floating and math.prod(weight.shape) >= MIN_ELEMENTS and not layout_of(weight)
+    dtype = tf.as_dtype(weight.dtype)
+    return dtype.is_floating and dtype.size > 1 and math.prod(weight.shape) >= MIN_ELEMENTS and not layout_of(weight)
 
 
 def _state(

@@ -74,7 +74,6 @@ def partition_weights(partition: str | int = "world", *, min_elements: int = MIN
     needs_keras_3("hvd.partition_weights")
     if min_elements < 1:
         raise ValueError(f"`min_elements` must be at least 1. Received: min_elements={min_elements}.")
-
     divided: list[str] = []
 
     def partition_of(layer: keras.Layer, name: str | None, shape: tuple[int, ...]) -> str | int | None:
@@ -169,7 +168,7 @@ def _add_weight(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any)
     kwargs.update(zip(("shape", "initializer", "dtype"), args))
     shape, dtype = tuple(kwargs.get("shape") or ()), tf.as_dtype(kwargs.get("dtype") or self.variable_dtype)
     asks = running.here.partition_of or current_distribution.partition_of
-    asked = asks(self, kwargs.get("name"), shape) if dtype.is_floating and 0 not in shape else None
+    asked = asks(self, kwargs.get("name"), shape) if dtype.is_floating and dtype.size > 1 and 0 not in shape else None
     if asked is None or (degree_of(asked) == 1 and not rounds.in_rounds(os.environ)):
         return plain(self, **kwargs)
     layout = FlatPart.of_weight(shape, asked)

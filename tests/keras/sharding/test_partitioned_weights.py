@@ -322,3 +322,12 @@ def test_mistakes(hvd, rank, size):
     model.compile(hvk.DistributedOptimizer(keras.optimizers.Adafactor(0.01)), loss="mse")
     with pytest.raises(NotImplementedError, match="Adafactor, Lamb and Muon would see one rank's part"):
         model.fit(*data_of(0, model), batch_size=BATCH, verbose=0)
+    for options in ({"op": hvk.Sum}, {"scale_local_gradients": False}):
+        model = made(dense, "world")
+        model.compile(hvk.DistributedOptimizer(adamw(), **options), loss="mse")
+        with pytest.raises(NotImplementedError, match="are averaged over all ranks"):
+            model.fit(*data_of(0, model), batch_size=BATCH, verbose=0)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(data_of(0, model)[0]))
+    with pytest.raises(NotImplementedError, match="are averaged over all ranks"):
+        hvk.DistributedGradientTape(tape, op=hvk.Sum).gradient(loss, model.trainable_variables)
