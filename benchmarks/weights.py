@@ -1,11 +1,11 @@
 """A transformer that trains in parts of the memory that its weights, gradients and optimizer state take.
 
-`python -m benchmarks.weights [--ranks 4] [--nodes 2] [--layers 12] [--width 512] [--lab 1000] [--limit 3000]`: AdamW,
+`python -m benchmarks.weights [--ranks 4] [--nodes 2] [--layers 12] [--width 512] [--lab 1000] [--limit 4000]`: AdamW,
 in three ways: full weights and state on each rank ("full"), the state in parts (`partition_state="world"`), and weights
 in parts (`hvd.partition_weights`). Each way is a job of its own. With `--limit` each rank has so many MiB of memory (a
-control group where this process can make one, else a limit of its address space), and a way may be killed. The sums of
-all weights must be the same to rounding (the terms of a gradient of attention are added in another order). `--nodes`
-and `--lab` are those of `benchmarks.sharding`.
+control group where this process can make one, else a limit of its address space), the C library returns freed tensors
+at once, and a way may be killed. The sums of all weights must be the same to rounding (the terms of a gradient of
+attention are added in another order). `--nodes` and `--lab` are those of `benchmarks.sharding`.
 """
 
 from __future__ import annotations
@@ -180,6 +180,8 @@ def show(ways: dict[str, list[dict[str, Any]] | None], arguments: argparse.Names
 def measured(arguments: argparse.Namespace, way: str) -> list[dict[str, Any]] | None:
     """What the ranks answer, by rank; None where they were killed."""
     passed = [f"--{name}={getattr(arguments, name)}" for name in ("ranks", "layers", "width", "steps", "limit")]
+    if arguments.limit:
+        os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"  # resident memory is what is alive: see docs/memory.md
     passed += [f"--nodes={1 if arguments.lab else arguments.nodes}", "--way", way, "--folder", "{folder}"]
     if arguments.lab:
         with Lab(arguments.nodes, arguments.lab) as lab:

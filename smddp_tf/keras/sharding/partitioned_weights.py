@@ -210,8 +210,10 @@ def _initial_part(initializer: Callable[..., Any], layout: FlatPart) -> Callable
 
 
 def _own(full: tf.Tensor, layout: FlatPart) -> tf.Tensor:
+    """This rank's elements. Eagerly a copy: a variable that is given a slice would keep all of the memory behind it."""
     first, end = layout.span(basics.rank())
-    return tf.reshape(full, [-1])[first:end]
+    own = tf.reshape(full, [-1])[first:end]
+    return tf.raw_ops.DeepCopy(x=own) if tf.executing_eagerly() else own
 
 
 @graph.no_autograph
