@@ -163,6 +163,16 @@ class PartitionedWeight(getattr(keras, "Variable", object)):  # type: ignore[mis
         return f"<PartitionedWeight path={self.path}, shape={self.shape}, in {layout_of(self.part).parts} parts>"
 
 
+class _OfFullWeight(keras.regularizers.Regularizer, keras.constraints.Constraint):
+    """What Keras calls with a part, where the full weight is meant."""
+
+    def __init__(self, function: Callable[[], tf.Tensor]) -> None:
+        self._function = function
+
+    def __call__(self, part: keras.Variable) -> tf.Tensor:
+        return self._function()
+
+
 def _add_weight(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     """Keras's `Layer.add_weight`, which makes a part where `partition_weights` or a `ModelParallel` says so."""
     kwargs.update(zip(("shape", "initializer", "dtype"), args))
@@ -179,9 +189,9 @@ def _add_weight(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any)
     mark(part, layout)
     weight = PartitionedWeight(part)
     if regularizer is not None:
-        part.regularizer = lambda _: regularizer(weight)
+        part.regularizer = _OfFullWeight(lambda: regularizer(weight))
     if constraint is not None:
-        part.constraint = lambda _: _own(constraint(weight), layout_of(part))
+        part.constraint = _OfFullWeight(lambda: _own(constraint(weight), layout_of(part)))
     for ids in self._tracker.stored_ids.values():  # an attribute that is the weight adds no second variable
         ids.add(id(weight))
     return weight

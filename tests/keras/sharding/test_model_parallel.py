@@ -15,6 +15,13 @@ pytestmark = pytest.mark.ranks("2", "2+2")
 ROWS, BATCH = 44, 16  # the last batch has 12 rows
 
 
+def model_parallel(layout_map):
+    """Keras 3.3 wants the mesh as well."""
+    return keras.distribution.ModelParallel(
+        device_mesh=layout_map.device_mesh, layout_map=layout_map, batch_dim_name="batch"
+    )
+
+
 def image_model():
     """With the names of the example in Keras's documentation."""
     keras.utils.set_random_seed(3)
@@ -59,9 +66,7 @@ def test_training_is_that_of_full_weights(hvd, size, shared_folder, shape):
     batch, parts = (1, size) if shape == "1 x all" else (size // 2, 2)
     with distributed():
         _, expected, numbers, predicted = run()
-        keras.distribution.set_distribution(
-            keras.distribution.ModelParallel(layout_map=layout_map_of(batch, parts), batch_dim_name="batch")
-        )
+        keras.distribution.set_distribution(model_parallel(layout_map_of(batch, parts)))
         model, weights, ours, rows = run(shared_folder / "model.keras")
         for one, other in zip(weights, expected):
             np.testing.assert_allclose(one, other, rtol=0, atol=2e-6)
@@ -77,7 +82,7 @@ def test_weights_without_a_layout_are_full(hvd, size):
     with distributed():
         layout_map = layout_map_of(1, size)
         del layout_map[".*dense.*bias"]
-        keras.distribution.set_distribution(keras.distribution.ModelParallel(layout_map=layout_map))
+        keras.distribution.set_distribution(model_parallel(layout_map))
         layouts = [layout_of(variable) for variable in image_model().trainable_variables]
         assert [layout is not None for layout in layouts] == [True, True, True, False, True, False]
 
@@ -86,6 +91,6 @@ def test_layouts_that_do_not_fit_are_errors(hvd, size):
     with distributed():
         layout_map = layout_map_of(1, size)
         layout_map[".*other.*kernel"] = ("model",)
-        keras.distribution.set_distribution(keras.distribution.ModelParallel(layout_map=layout_map))
+        keras.distribution.set_distribution(model_parallel(layout_map))
         with pytest.raises(ValueError, match="A layout needs an axis or None for each dimension"):
             keras.layers.Dense(4, name="other").build((None, 8))

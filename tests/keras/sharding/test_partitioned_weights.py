@@ -141,7 +141,7 @@ def weights_of(model):
     found = {}
     for layer in model._flatten_layers(include_self=False):
         for value in vars(layer).values():
-            if isinstance(value, keras.Variable):
+            if hasattr(value, "path") and hasattr(value, "assign"):
                 found[value.path.split("/", 1)[-1] + str(len(found))] = value.numpy()
     return found
 
