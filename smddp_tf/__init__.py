@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from smddp_tf.keras.optimizer.distributed import PartialDistributedOptimizer
     from smddp_tf.keras.schedules import scaled
     from smddp_tf.keras.sharding.memory import memory
+    from smddp_tf.keras.sharding.partitioned_weights import partition_weights
     from smddp_tf.keras.sync_batch_normalization import SyncBatchNormalization
     from smddp_tf.monitor.summary import summary
 
@@ -55,8 +56,8 @@ __all__ = [
     "barrier", "broadcast", "broadcast_", "broadcast_global_variables", "broadcast_object",
     "broadcast_object_fn", "broadcast_variables", "callbacks", "data", "doctor", "elastic", "evaluate",
     "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "insight", "join", "load_model",
-    "local_rank_op", "local_size_op", "memory", "monitor", "plan_batch", "process_set_included_op", "rank_op",
-    "reducescatter", "scaled", "schedules", "size_op", "summary",
+    "local_rank_op", "local_size_op", "memory", "monitor", "partition_weights", "plan_batch",
+    "process_set_included_op", "rank_op", "reducescatter", "scaled", "schedules", "size_op", "summary",
 ]  # fmt: skip
 __all__ += basics.__all__
 __all__ += process_sets.__all__
@@ -74,7 +75,7 @@ _OF_MODULE = {
          "_make_subgraph", "check_num_rank_power_of_2", "gpu_available", "handle_average_backwards_compatibility",
          "refs_to_vars", "split_list", "vars_to_refs"),
     "smddp_tf.keras": ("PartialDistributedOptimizer", "SyncBatchNormalization", "callbacks", "evaluate", "load_model",
-                       "memory", "scaled", "schedules"),
+                       "memory", "partition_weights", "scaled", "schedules"),
     "smddp_tf.compat.tf1.optimizer": ("DistributedOptimizer",),
     "smddp_tf.monitor.summary": ("summary",),
     "smddp_tf.collectives.objects": ("allgather_object", "broadcast_object", "broadcast_object_fn"),

@@ -176,10 +176,13 @@ class _OfFullWeight(keras.regularizers.Regularizer, keras.constraints.Constraint
 def _add_weight(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     """Keras's `Layer.add_weight`, which makes a part where `partition_weights` or a `ModelParallel` says so."""
     kwargs.update(zip(("shape", "initializer", "dtype"), args))
-    shape, dtype = tuple(kwargs.get("shape") or ()), tf.as_dtype(kwargs.get("dtype") or self.variable_dtype)
+    shape = tuple(kwargs.get("shape") or ())
     asks = running.here.partition_of or current_distribution.partition_of
-    asked = asks(self, kwargs.get("name"), shape) if dtype.is_floating and dtype.size > 1 and 0 not in shape else None
+    asked = None if 0 in shape else asks(self, kwargs.get("name"), shape)
     if asked is None or (degree_of(asked) == 1 and not rounds.in_rounds(os.environ)):
+        return plain(self, **kwargs)
+    dtype = tf.as_dtype(keras.backend.standardize_dtype(kwargs.get("dtype") or self.variable_dtype))
+    if not dtype.is_floating or dtype.size == 1:
         return plain(self, **kwargs)
     layout = FlatPart.of_weight(shape, asked)
     initializer = keras.initializers.get(kwargs.get("initializer") or "glorot_uniform")

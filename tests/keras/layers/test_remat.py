@@ -137,3 +137,17 @@ def test_scope_of_activations(rank):
 def test_dropout_beside_the_function(rank):
     """Random layers stay outside of what is computed again, where they would draw twice."""
     assert_close(fitted(rank, model_of(True, dropout=0.3)), fitted(rank, model_of(False, dropout=0.3)))
+
+
+def test_weights_in_parts(hvd, rank):
+    """Kernels that are gathered for the forward pass, for what is computed again, and for its gradients."""
+    with hvk.partition_weights(min_elements=500):
+        ours = model_of(True)
+    full = model_of(True)
+    fitted(rank, ours)
+    fitted(rank, full)
+    for one, other in zip(ours.layers[:2], full.layers[:2]):
+        assert one.up.kernel.part.shape.rank == 1
+        assert_close(
+            [one.up.kernel.numpy(), one.down.kernel.numpy()], [each.kernel.numpy() for each in (other.up, other.down)]
+        )

@@ -17,7 +17,7 @@ from tests.variants import in_full
 
 pytestmark = pytest.mark.ranks("2", "2+2", "2+1")
 
-BATCH, STEPS, FEATURES, WORDS = 4, 6, 18, 50
+BATCH, STEPS, FEATURES, WORDS = 4, 10, 18, 50  # two epochs: 20 steps
 layers = keras.layers
 
 
@@ -185,13 +185,13 @@ WAYS = {
 }
 
 
-QUICK_WAYS = ("xla", "global_clipnorm", "accumulation")
+QUICK_WAYS = ("sgd", "xla", "global_clipnorm", "accumulation")
 
 
 @pytest.mark.parametrize("name", [*QUICK_WAYS, *in_full(*(name for name in WAYS if name not in QUICK_WAYS))])
-def test_ways_to_train(hvd, rank, name):
+def test_ways_to_train(hvd, rank, size, name):
     ours, full = trained(rank, dense, partition="world", **WAYS[name]), trained(rank, dense, **WAYS[name])
-    assert_equal(ours, full, 3e-6)
+    assert_equal(ours, full, 0.0 if name == "sgd" and size == 2 else 3e-6)
     assert name == "state" or elements(ours.optimizer) < elements(full.optimizer)
 
 
@@ -309,6 +309,14 @@ def test_reading_and_writing(hvd, rank, size):
     assert not any(kernel.part is each for each in model.trainable_variables)
     with pytest.raises(NotImplementedError, match="tf.train.Checkpoint would keep this rank's part only"):
         tf.train.Checkpoint(kernel=kernel).save("/nonexistent/checkpoint")
+
+
+def test_layers_that_count_in_integers_are_as_ever(hvd):
+    """`Normalization` asks for weights of "int", which is no dtype of TensorFlow's."""
+    with hvk.partition_weights(min_elements=1):
+        layer = keras.layers.Normalization()
+        layer.adapt(np.arange(6.0).reshape(6, 1))
+    np.testing.assert_allclose(layer(np.array([[2.5]])), [[0.0]], atol=1e-6)
 
 
 def test_mistakes(hvd, rank, size):
