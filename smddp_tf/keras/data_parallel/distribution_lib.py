@@ -86,10 +86,13 @@ def get_device_count(device_type: str | None = None) -> int:
 def distribute_tensor(tensor: object, layout: keras.distribution.TensorLayout) -> Any:
     """The tensor as it is: each rank holds all of a replicated tensor, and its rows of one that has the batch first.
 
+    Under a `ModelParallel`, which divides weights where they are stored, any layout of a layer's output is taken.
+
     Raises:
         NotImplementedError: `layout` divides the tensor in another way.
     """
-    _to_backend_layout(layout)
+    if not isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel):
+        _to_backend_layout(layout)
     return tensor
 
 

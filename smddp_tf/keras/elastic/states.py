@@ -140,9 +140,10 @@ class TensorFlowKerasState(VariablesState):
         super().on_reset()
 
     def _give_up_commit(self) -> None:
-        """Waits until nothing writes any more: parts come from the ranks of one session. The next commit is whole."""
-        with contextlib.suppress(Exception):
-            super().finish_commit()
+        """Waits until no parts are written any more: they come from the ranks of one session."""
+        if divides(self.model, self._optimizers()):
+            with contextlib.suppress(Exception):
+                super().finish_commit()
 
     def _take_parts(self, commit: Iterator[Any]) -> None:
         for variable, value in zip(self._variables(), next(commit)["values"]):
