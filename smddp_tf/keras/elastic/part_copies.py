@@ -20,7 +20,7 @@ from smddp_tf.basics import local_rank, rank, size
 from smddp_tf.collectives import ops
 from smddp_tf.collectives.objects import allgather_object
 
-_CHUNK = 1 << 23  # bytes that are sent at once; other requests are served in between
+_CHUNK = 1 << 21  # bytes that are sent at once; other requests are served in between
 _NAME = "hvd.elastic (parts)"
 
 
