@@ -55,13 +55,12 @@ def gather_slices(slices: Sequence[tf.IndexedSlices], reduction: ReduceSpec, nam
         result = tf.IndexedSlices(values, indices, dense_shape=one.dense_shape)
         if reduction.op == Average and values.dtype.is_integer:
             result = with_unique_indices(result)
-        results.append(_averaged(result, reduction))
+        results.append(_averaged(result) if reduction.op == Average else result)
     return results
 
 
-def _averaged(total: tf.IndexedSlices, reduction: ReduceSpec) -> Any:
-    ranks = run_time_values.size() if reduction.op == Average else 1
-    return mapped(lambda values: emit.divided(values, ranks), total)
+def _averaged(total: tf.IndexedSlices) -> Any:
+    return mapped(lambda values: emit.divided(values, run_time_values.size()), total)
 
 
 def mapped(function: Callable[[tf.Tensor], tf.Tensor], grad: Gradient) -> Any:
@@ -151,7 +150,9 @@ def _gathered(slices: tf.IndexedSlices, reduction: ReduceSpec, name: str) -> tf.
         emit.allgather_list([slices.indices], f"{name}.indices")[0],
         slices.dense_shape,
     )
-    total = _averaged(with_unique_indices(all_slices), reduction)
+    total = with_unique_indices(all_slices)
+    if reduction.op == Average:
+        total = _averaged(total)
     return mapped(lambda values: emit.scaled(values, reduction.postscale), total)
 
 

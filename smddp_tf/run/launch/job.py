@@ -239,13 +239,15 @@ class Job:
             self._take_end(rank, End.decode(frame.body))
 
     def _take_end(self, rank: int, end: End) -> None:
-        self._output.end_of_rank(rank, last=self._ranks.ends.add(rank, end))
+        is_cause = self._ranks.ends.add(rank, end)
+        self._output.end_of_rank(rank, last=is_cause)
 
     def _end(self) -> None:
         """Ends mpirun, closes the connections, which ends the ranks, and kills ranks of this host that still run."""
         self._starters.close(self._seconds_to_end())
         self._server.close()
-        remaining = [process_id for host, process_id in self._ranks.started.values() if host == socket.gethostname()]
+        this_host = socket.gethostname()
+        remaining = [process_id for host, process_id in self._ranks.started.values() if host == this_host]
         give_up_at = time.monotonic() + _TERM_SECONDS
         while remaining and time.monotonic() < give_up_at:
             remaining = [process_id for process_id in remaining if _is_supervisor(process_id)]

@@ -183,8 +183,9 @@ def sets_parameter(words: Sequence[str], name: str) -> bool:
 def names_agent(words: Sequence[str], environment: Mapping[str, str]) -> bool:
     """True when the user reaches hosts by another program than ssh."""
     variables = (name for name in environment if name.startswith(("OMPI_MCA_", "PRTE_MCA_", "HYDRA_LAUNCHER")))
-    agents = ("_agent", "launcher-exec", "launcher", "HYDRA_LAUNCHER_EXEC")
-    return any(word.endswith(agents) for word in (*words, *variables))
+    return any(word.endswith(("_agent", "launcher-exec", "launcher")) for word in (*words, *variables)) or any(
+        name.endswith("_EXEC") for name in environment if name.startswith("HYDRA_LAUNCHER")
+    )
 
 
 def _is_set(environment: Mapping[str, str], name: str) -> bool:

@@ -137,25 +137,42 @@ void TimelineText::Add(const TraceEvent& event) {
   const auto bucket = [&] { return TrackFor("bu" + place, bucket_name); };
   const auto stage = [&] { return TrackFor("st" + event.detail + place, bucket_name + ", " + event.detail); };
   const auto steps = [&] { return TrackFor("steps", "training steps"); };
-  const auto is = [&event](TraceWhat what) { return event.what == what; };
-  if (is(TraceWhat::kOpAnnounced)) return Wait(op(), {"NEGOTIATE_" + event.detail}, at);
-  if (is(TraceWhat::kOpStart)) return Run(op(), event.detail, MpiNameOf(event.detail), at);
-  if (is(TraceWhat::kOpDone)) return Finish(op(), /*running=*/true, at);
-  if (is(TraceWhat::kOpFailed)) return Finish(op(), /*running=*/false, at);
-  if (is(TraceWhat::kTensorReady)) return Wait(tensor(), {"ALLREDUCE", "WAIT_FOR_OTHER_TENSOR_DATA"}, at);
-  if (is(TraceWhat::kTensorStart)) return Run(tensor(), "ALLREDUCE", "MPI_ALLREDUCE", at);
-  if (is(TraceWhat::kTensorDone)) return Finish(tensor(), /*running=*/true, at);
-  if (is(TraceWhat::kBucketComplete)) return Wait(bucket(), {"ALLREDUCE", "QUEUE"}, at);
-  if (is(TraceWhat::kBucketStart)) return Run(bucket(), "ALLREDUCE", "MPI_ALLREDUCE", at);
-  if (is(TraceWhat::kBucketDone)) return Finish(bucket(), /*running=*/true, at);
-  if (is(TraceWhat::kStageBegin)) return Wait(stage(), {event.detail}, at);
-  if (is(TraceWhat::kStageEnd)) return Finish(stage(), /*running=*/false, at);
-  if (is(TraceWhat::kStepGradients)) return Run(steps(), "STEP", "GRADIENTS", at);
-  if (is(TraceWhat::kStepDone)) {
-    Finish(steps(), /*running=*/true, at);
-    Wait(steps(), {"STEP", "COMPUTATION"}, at);
+  switch (event.what) {
+    case TraceWhat::kOpAnnounced:
+      return Wait(op(), {"NEGOTIATE_" + event.detail}, at);
+    case TraceWhat::kOpStart:
+      return Run(op(), event.detail, MpiNameOf(event.detail), at);
+    case TraceWhat::kOpDone:
+      return Finish(op(), /*running=*/true, at);
+    case TraceWhat::kOpFailed:
+      return Finish(op(), /*running=*/false, at);
+    case TraceWhat::kTensorReady:
+      return Wait(tensor(), {"ALLREDUCE", "WAIT_FOR_OTHER_TENSOR_DATA"}, at);
+    case TraceWhat::kTensorStart:
+      return Run(tensor(), "ALLREDUCE", "MPI_ALLREDUCE", at);
+    case TraceWhat::kTensorDone:
+      return Finish(tensor(), /*running=*/true, at);
+    case TraceWhat::kBucketComplete:
+      return Wait(bucket(), {"ALLREDUCE", "QUEUE"}, at);
+    case TraceWhat::kBucketStart:
+      return Run(bucket(), "ALLREDUCE", "MPI_ALLREDUCE", at);
+    case TraceWhat::kBucketDone:
+      return Finish(bucket(), /*running=*/true, at);
+    case TraceWhat::kStageBegin:
+      return Wait(stage(), {event.detail}, at);
+    case TraceWhat::kStageEnd:
+      return Finish(stage(), /*running=*/false, at);
+    case TraceWhat::kStepGradients:
+      return Run(steps(), "STEP", "GRADIENTS", at);
+    case TraceWhat::kStepDone:
+      Finish(steps(), /*running=*/true, at);
+      return Wait(steps(), {"STEP", "COMPUTATION"}, at);
+    case TraceWhat::kCycleStart:
+      if (start_.mark_cycles) Line("CYCLE_START", 'i', 0, at, ",\"s\":\"p\"");
+      return;
+    default:
+      return;
   }
-  if (is(TraceWhat::kCycleStart) && start_.mark_cycles) Line("CYCLE_START", 'i', 0, at, ",\"s\":\"p\"");
 }
 
 void TimelineText::Close(int64_t time_ns, int64_t dropped) {
