@@ -14,6 +14,7 @@ import json
 import os
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,31 +24,50 @@ from benchmarks.lab import Lab, why_not
 from benchmarks.measure import duration_text
 from benchmarks.ranks import answers_of_ranks, process_bytes
 
-__all__ = ["main"]
+__all__ = ["bytes_of", "main", "measured", "pretend", "step_of", "transformer"]
 
 VOCABULARY, WIDTH, LAYERS, TOKENS, BATCH = 8_000, 512, 12, 16, 2
 STEPS = 12  # of which the first three are not timed
 RUN_SECONDS = 900
 
 
-def transformer() -> Any:
-    """About 42 million weights."""
+def transformer(layers: int = LAYERS, width: int = WIDTH) -> Any:
+    """12 layers of 512 are 42 million weights, 32 of 1024 are 413 million."""
     import keras
 
     keras.utils.set_random_seed(1)
     tokens = keras.Input((TOKENS,), dtype="int32")
-    x = keras.layers.Embedding(VOCABULARY, WIDTH)(tokens)
-    for _ in range(LAYERS):
+    x = keras.layers.Embedding(VOCABULARY, width)(tokens)
+    for _ in range(layers):
         normed = keras.layers.LayerNormalization()(x)
-        x = x + keras.layers.MultiHeadAttention(8, WIDTH // 8)(normed, normed, use_causal_mask=True)
-        hidden = keras.layers.Dense(4 * WIDTH, activation="gelu")(keras.layers.LayerNormalization()(x))
-        x = x + keras.layers.Dense(WIDTH)(hidden)
+        x = x + keras.layers.MultiHeadAttention(8, width // 8)(normed, normed, use_causal_mask=True)
+        hidden = keras.layers.Dense(4 * width, activation="gelu")(keras.layers.LayerNormalization()(x))
+        x = x + keras.layers.Dense(width)(hidden)
     return keras.Model(tokens, keras.layers.Dense(1)(keras.layers.LayerNormalization()(x)))
 
 
 def bytes_of(variables: Any) -> int:
     """What the values take."""
     return sum(int(np.prod(variable.shape)) * np.dtype(variable.dtype).itemsize for variable in variables)
+
+
+def step_of(model: Any, optimizer: Any) -> Callable[[], Any]:
+    """A training step with this rank's batch, always the same; returns the loss."""
+    import tensorflow as tf
+
+    import smddp_tf.keras as hvd
+
+    random = np.random.default_rng(hvd.rank())
+    batch = tf.constant(random.integers(0, VOCABULARY, (BATCH, TOKENS)), tf.int32)
+
+    @tf.function
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(batch) - tf.cast(batch[..., tf.newaxis], tf.float32) / VOCABULARY))
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        return loss
+
+    return step
 
 
 def work(folder: Path, shard: str | None) -> None:
@@ -65,17 +85,7 @@ def work(folder: Path, shard: str | None) -> None:
     before = process_bytes("RssAnon")
     optimizer.build(model.trainable_variables)
     state = process_bytes("RssAnon") - before
-    random = np.random.default_rng(hvd.rank())
-    batch = tf.constant(random.integers(0, VOCABULARY, (BATCH, TOKENS)), tf.int32)
-
-    @tf.function
-    def step() -> Any:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(model(batch) - tf.cast(batch[..., tf.newaxis], tf.float32) / VOCABULARY))
-        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
-        return loss
-
-    seconds = []
+    step, seconds = step_of(model, optimizer), []
     for number in range(STEPS):
         hvd.allreduce(tf.zeros([]), name="bench.sharding")
         if number == 3:
@@ -126,14 +136,20 @@ def show(ways: dict[str, list[dict[str, Any]]], nodes: int) -> int:
     return sum(rank["digest"] != first[0]["digest"] for ranks in ways.values() for rank in ranks)
 
 
-def measured(ranks: int, nodes: int, rate: int, way: str) -> list[dict[str, Any]]:
-    """What the ranks answer, by rank; with a rate on nodes of the lab."""
-    pretended = "1" if rate else str(nodes)
-    arguments = ("--ranks", str(ranks), "--nodes", pretended, "--folder", "{folder}", "--shard", way)
+def measured(module: str, ranks: int, nodes: int, rate: int, seconds: float, *arguments: str) -> list[dict[str, Any]]:
+    """What the ranks of a benchmark answer, by rank: on so many pretended nodes, or with a rate on nodes of the lab."""
+    passed = (f"--ranks={ranks}", f"--nodes={1 if rate else nodes}", "--folder", "{folder}", *arguments)
     if not rate:
-        return answers_of_ranks("benchmarks.sharding", ranks, RUN_SECONDS, *arguments)
+        return answers_of_ranks(module, ranks, seconds, *passed)
     with Lab(nodes, rate) as lab:
-        return lab.run(ranks // nodes, "", "benchmarks.sharding", *arguments)
+        return lab.run(ranks // nodes, "", module, *passed)
+
+
+def pretend(nodes: int, ranks: int) -> None:
+    """Makes this process, one of so many ranks, be on one of so many nodes."""
+    if nodes > 1:
+        rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+        os.environ["SMDDP_HOST_ID"] = f"pretended-{rank * nodes // ranks}"
 
 
 def main() -> None:
@@ -145,16 +161,15 @@ def main() -> None:
     parser.add_argument("--shard", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.folder and arguments.nodes > 1:
-        rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
-        os.environ["SMDDP_HOST_ID"] = f"pretended-{rank * arguments.nodes // arguments.ranks}"
     if arguments.folder:
+        pretend(arguments.nodes, arguments.ranks)
         work(arguments.folder, None if arguments.shard == "none" else arguments.shard)
         return
     if arguments.lab and (reason := why_not()):
         raise SystemExit(f"no lab: {reason}")
     ways = ("none", "world") if arguments.nodes == 1 else ("none", "node", "world")
-    of_ways = {way: measured(arguments.ranks, arguments.nodes, arguments.lab, way) for way in ways}
+    where = (arguments.ranks, arguments.nodes, arguments.lab, RUN_SECONDS)
+    of_ways = {way: measured("benchmarks.sharding", *where, "--shard", way) for way in ways}
     raise SystemExit(1 if show(of_ways, arguments.nodes) else 0)
 
 

@@ -26,43 +26,23 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.lab import Lab, why_not
+from benchmarks.lab import why_not
 from benchmarks.measure import duration_text
-from benchmarks.ranks import answers_of_ranks, process_bytes
+from benchmarks.ranks import process_bytes
+from benchmarks.sharding import bytes_of, measured, pretend, step_of, transformer
 
 __all__ = ["main"]
 
 WAYS = ("full", "state", "weights")
-VOCABULARY, TOKENS, BATCH = 8_000, 16, 2
 HEADS = ("way", "weights", "slots", "model", "at most", "step", "of full", "sent/node", "bytes of full", "sum |w|")
 MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")
 RUN_SECONDS = 1500
 
 
-def transformer(layers: int, width: int) -> Any:
-    """12 layers of 512 are 42 million weights, 32 of 1024 are 411 million."""
-    import keras
-
-    keras.utils.set_random_seed(1)
-    tokens = keras.Input((TOKENS,), dtype="int32")
-    x = keras.layers.Embedding(VOCABULARY, width)(tokens)
-    for _ in range(layers):
-        normed = keras.layers.LayerNormalization()(x)
-        x = x + keras.layers.MultiHeadAttention(8, width // 8)(normed, normed, use_causal_mask=True)
-        hidden = keras.layers.Dense(4 * width, activation="gelu")(keras.layers.LayerNormalization()(x))
-        x = x + keras.layers.Dense(width)(hidden)
-    return keras.Model(tokens, keras.layers.Dense(1)(keras.layers.LayerNormalization()(x)))
-
-
-def bytes_of(variables: Any) -> int:
-    """What the values take."""
-    return sum(int(np.prod(variable.shape)) * np.dtype(variable.dtype).itemsize for variable in variables)
-
-
 def sum_of_weights(model: Any) -> float:
     """Of the absolute values of all weights in full, which all ranks gather one by one."""
     found = [value for layer in model._flatten_layers(include_self=False) for value in vars(layer).values()]
-    return float(sum(np.abs(each.numpy(), dtype=np.float64).sum() for each in found if hasattr(each, "path")))
+    return float(sum(np.abs(each.numpy(), dtype=np.float64).sum() for each in found if hasattr(each, "assign")))
 
 
 @contextlib.contextmanager
@@ -114,16 +94,7 @@ def work(folder: Path, arguments: argparse.Namespace) -> None:
     optimizer = hvd.DistributedOptimizer(keras.optimizers.AdamW(1e-3), partition_state=state, sparse_as_dense=True)
     optimizer.build(model.trainable_variables)
     made = process_bytes("RssAnon") - before
-    random = np.random.default_rng(hvd.rank())
-    batch = tf.constant(random.integers(0, VOCABULARY, (BATCH, TOKENS)), tf.int32)
-
-    @tf.function
-    def step() -> Any:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(model(batch) - tf.cast(batch[..., tf.newaxis], tf.float32) / VOCABULARY))
-        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
-        return loss
-
+    step = step_of(model, optimizer)
     seconds: list[float] = []
     with most_resident() as most:
         for number in range(arguments.steps):
@@ -173,17 +144,14 @@ def show(ways: dict[str, list[dict[str, Any]] | None], arguments: argparse.Names
     return sum(abs(each / sums[0] - 1) > 1e-6 for each in sums)
 
 
-def measured(arguments: argparse.Namespace, way: str) -> list[dict[str, Any]] | None:
+def survived(arguments: argparse.Namespace, way: str) -> list[dict[str, Any]] | None:
     """What the ranks answer, by rank; None where they were killed."""
-    passed = [f"--{name}={getattr(arguments, name)}" for name in ("ranks", "layers", "width", "steps", "limit")]
+    passed = [f"--{name}={getattr(arguments, name)}" for name in ("layers", "width", "steps", "limit")]
     if arguments.limit:
         os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"  # resident memory is what is alive: see docs/memory.md
-    passed += [f"--nodes={1 if arguments.lab else arguments.nodes}", "--way", way, "--folder", "{folder}"]
-    if arguments.lab:
-        with Lab(arguments.nodes, arguments.lab) as lab:
-            return lab.run(arguments.ranks // arguments.nodes, "", "benchmarks.weights", *passed)
+    where = (arguments.ranks, arguments.nodes, arguments.lab, RUN_SECONDS)
     try:
-        return answers_of_ranks("benchmarks.weights", arguments.ranks, RUN_SECONDS, *passed)
+        return measured("benchmarks.weights", *where, "--way", way, *passed)
     except subprocess.CalledProcessError:
         if not arguments.limit:
             raise
@@ -211,15 +179,13 @@ def main() -> None:
     parser.add_argument("--way", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.folder and arguments.nodes > 1:
-        rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
-        os.environ["SMDDP_HOST_ID"] = f"pretended-{rank * arguments.nodes // arguments.ranks}"
     if arguments.folder:
+        pretend(arguments.nodes, arguments.ranks)
         work(arguments.folder, arguments)
         return
     if arguments.lab and (reason := why_not()):
         sys.exit(f"no lab: {reason}")
-    sys.exit(1 if show({way: measured(arguments, way) for way in arguments.ways.split(",")}, arguments) else 0)
+    sys.exit(1 if show({way: survived(arguments, way) for way in arguments.ways.split(",")}, arguments) else 0)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ class LocalSources:
     def __init__(self, options: ReduceOptions = DEFAULTS) -> None:
         self._process_set = process_sets.checked(options.process_set)
         self._layers: list[Any] = []
-        self._options, self._scale = options, options.scale_local_gradients
+        self._options = options
         self._registered: dict[int, Any] = {}  # by id
 
     def add(self, source: object) -> None:
@@ -61,15 +61,15 @@ class LocalSources:
         local = {id(identity(source)) for source in self._registered.values()}
         local.update(id(identity(weight)) for layer in self._layers for weight in layer.trainable_weights)
         found = {index for index, source in enumerate(sources) if id(identity(source)) in local or layout_of(source)}
-        op, process_set = self._options.op, self._process_set.process_set_id
-        if not (op == Average and self._scale and process_set == 0):
-            for index in found:
-                if getattr(layout_of(sources[index]), "asked", None) is not None:
-                    raise NotImplementedError(
-                        "Gradients of weights in parts (hvd.partition_weights, ModelParallel) are averaged over all "
-                        f"ranks. Received: op={op!r}, scale_local_gradients={self._scale}, process_set number "
-                        f"{process_set}. Leave these out."
-                    )
+        op, scale = self._options.op, self._options.scale_local_gradients
+        process_set = self._process_set.process_set_id
+        is_mean = op == Average and scale and process_set == 0
+        if not is_mean and any(getattr(layout_of(sources[index]), "asked", None) is not None for index in found):
+            raise NotImplementedError(
+                "Gradients of weights in parts (hvd.partition_weights, ModelParallel) are averaged over all ranks. "
+                f"Received: op={op!r}, scale_local_gradients={scale}, process_set number {process_set}. Leave these "
+                "out."
+            )
         return found
 
     def kept(self, variables: Sequence[Any]) -> KeptGradients:
@@ -105,7 +105,7 @@ class LocalSources:
         Args:
             grads: tensors, `tf.IndexedSlices` or None.
         """
-        if not grads or not self._scale or not self._process_set.included():
+        if not grads or not self._options.scale_local_gradients or not self._process_set.included():
             return list(grads)
         with process_sets.scope(process_sets.id_of(self._process_set)):
             ranks = 1 if graph.is_alone() else run_time_values.size()

@@ -72,14 +72,15 @@ def partition_of(layer: keras.Layer, name: str | None, shape: tuple[int, ...]) -
         return None
     with keras.name_scope(layer.name, caller=layer):
         found = layout_map[keras.Variable("zeros", shape=(), name=name).path]
-    axes = [axis for axis in getattr(found, "axes", ()) if axis is not None]
-    if found is not None and len(found.axes) != len(shape):
+    if found is None:
+        return None
+    if len(found.axes) != len(shape):
         raise ValueError(
             f"A layout needs an axis or None for each dimension. Received: {tuple(found.axes)} for the weight '{name}' "
             f"of layer '{layer.name}', of shape {shape}."
         )
     sizes = dict(zip(layout_map.device_mesh.axis_names, layout_map.device_mesh.shape))
-    return math.prod(sizes[axis] for axis in axes) if axes else None
+    return int(math.prod(sizes[axis] for axis in found.axes if axis is not None)) if any(found.axes) else None
 
 
 @contextlib.contextmanager

@@ -29,8 +29,8 @@ class _OfThread(threading.local):
         is_compiled_loss: whether Keras computes the loss of `compile` in it.
         partition_of: `partition_of(layer, name, shape)` says into how many parts a weight is divided that is made now;
             see `partitioned_weights.py`.
-        gathered: on rank 0, `gathered(number)` is the full value of one of these.
-        saved_variables: the sharded variables, while all ranks save them together; see `sharded_variables.py`.
+        saved_variables: on rank 0, while all ranks save sharded variables together: what gathers the full value of
+            each, by its id; see `sharded_variables.py`.
     """
 
     plans: tuple[Any, ...] = ()
@@ -39,7 +39,6 @@ class _OfThread(threading.local):
     batch: Any = None
     is_compiled_loss: bool = False
     partition_of: Any = None
-    gathered: Any = None
     saved_variables: Any = None
 
 

@@ -6,6 +6,7 @@ one by one, until rank 0 is done. So rank 0 holds one full table and one shard o
 
 from __future__ import annotations
 
+import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -87,8 +88,9 @@ def together(model: keras.Model, save: Callable[[], Any], optimizers: Iterable[A
     variables = sharded_variables(model, optimizers)
     _wait_for_ranks(len(variables))
 
-    def save_here(gathered: Callable[[int], Any]) -> Any:
-        with running.within(saved_variables=variables, gathered=gathered):
+    def save_here(full: Callable[[int], Any]) -> Any:
+        full_of = {id(each): functools.partial(full, number) for number, each in enumerate(variables)}
+        with running.within(saved_variables=full_of):
             return save()
 
     return with_full_values([(identity(each), layout_of(each)) for each in variables], save_here, _NAME)
@@ -140,7 +142,7 @@ def full_value(variable: AnyVariable) -> Any:
             f"{variable.path} is partitioned over {size()} ranks, which must save it together: call `model.save` or "
             f"`model.save_weights` on every rank. Received: another way to save, on rank {rank()}."
         )
-    return running.here.gathered([each is variable for each in variables].index(True))
+    return variables[id(variable)]()
 
 
 def shard_of(variable: AnyVariable, table: Any) -> Any:

@@ -18,7 +18,7 @@ from smddp_tf.gradients.options import partition_state_of
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.roles.optimizers import innermost, stays_local
 from smddp_tf.keras.roles.wrapping import reducer_on, unwrapped
-from smddp_tf.keras.sharding.partitioned_weights import MIN_ELEMENTS
+from smddp_tf.keras.sharding.partitioned_weights import MIN_ELEMENTS, can_be_divided
 from smddp_tf.keras.sharding.sharded_state import ShardedState
 from smddp_tf.keras.sharding.shards import FlatPart, degree_of, possible_degrees
 
@@ -132,8 +132,7 @@ def _bytes_of(variables: Iterable[keras.Variable], least: int = 0) -> int:
 
 
 def _is_divided(weight: keras.Variable) -> bool:
-    dtype = tf.as_dtype(weight.dtype)
-    return dtype.is_floating and dtype.size > 1 and math.prod(weight.shape) >= MIN_ELEMENTS and not layout_of(weight)
+    return can_be_divided(weight.dtype) and math.prod(weight.shape) >= MIN_ELEMENTS and not layout_of(weight)
 
 
 def _state(

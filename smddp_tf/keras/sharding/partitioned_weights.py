@@ -35,7 +35,7 @@ from smddp_tf.keras import patch_table, patches
 from smddp_tf.keras._backend import keras, needs_keras_3
 from smddp_tf.keras.roles import current_distribution, running
 from smddp_tf.keras.saving.sharded_variables import full_value, save_full_variables
-from smddp_tf.keras.sharding.sharded_state import gathered_parts
+from smddp_tf.keras.sharding.sharded_state import gathered_parts, own_elements
 from smddp_tf.keras.sharding.shards import FlatPart, degree_of
 from smddp_tf.rendezvous import rounds
 
@@ -181,8 +181,7 @@ def _add_weight(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any)
     asked = None if 0 in shape else asks(self, kwargs.get("name"), shape)
     if asked is None or (degree_of(asked) == 1 and not rounds.in_rounds(os.environ)):
         return plain(self, **kwargs)
-    dtype = tf.as_dtype(keras.backend.standardize_dtype(kwargs.get("dtype") or self.variable_dtype))
-    if not dtype.is_floating or dtype.size == 1:
+    if not can_be_divided(kwargs.get("dtype") or self.variable_dtype):
         return plain(self, **kwargs)
     layout = FlatPart.of_weight(shape, asked)
     initializer = keras.initializers.get(kwargs.get("initializer") or "glorot_uniform")
@@ -198,6 +197,12 @@ def _add_weight(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any)
     for ids in self._tracker.stored_ids.values():  # an attribute that is the weight adds no second variable
         ids.add(id(weight))
     return weight
+
+
+def can_be_divided(dtype: str) -> bool:
+    """True for the dtypes, as Keras names them, of weights that are stored in parts."""
+    found = tf.as_dtype(keras.backend.standardize_dtype(dtype))
+    return bool(found.is_floating and found.size > 1)
 
 
 def _shape_of(layout: FlatPart) -> tuple[int]:
@@ -224,8 +229,7 @@ def _initial_part(initializer: Callable[..., Any], layout: FlatPart) -> Callable
 
 def _own(full: tf.Tensor, layout: FlatPart) -> tf.Tensor:
     """This rank's elements. Eagerly a copy: a variable that is given a slice would keep all of the memory behind it."""
-    first, end = layout.span(basics.rank())
-    own = tf.reshape(full, [-1])[first:end]
+    own = own_elements(full, layout)
     return tf.raw_ops.DeepCopy(x=own) if tf.executing_eagerly() else own
 
 

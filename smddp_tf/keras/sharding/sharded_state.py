@@ -227,10 +227,16 @@ def _varies(slot: keras.Variable) -> bool:
 def _shard_of(value: tf.Tensor, part: keras.Variable) -> tf.Tensor:
     """Returns the elements of a shard, from a full value; a shard is returned as it is."""
     layout = layout_of(part)
+    if tuple(value.shape) != (layout.length,):
+        return own_elements(value, layout)
     first, end = layout.span(basics.rank())
-    if tuple(value.shape) == (layout.length,):
-        return value if end - first == layout.length else value[: end - first]
-    return tf.reshape(value, [-1])[first:end]
+    return value if end - first == layout.length else value[: end - first]
+
+
+def own_elements(full: tf.Tensor, layout: FlatPart) -> tf.Tensor:
+    """Returns this rank's elements of a full value, flat."""
+    first, end = layout.span(basics.rank())
+    return tf.reshape(full, [-1])[first:end]
 
 
 def gathered_parts(parts: Sequence[Any], layouts: Sequence[Any], key: str, may_plan: bool) -> list[Any]:
