@@ -220,6 +220,13 @@ void BindControl(nb::module_& m) {
         nb::arg("parts") = 1);
   m.def("add_process_sets", &AddSets, nb::arg("sets"), nb::arg("at_start"));
   m.def("remove_process_set", &RemoveSet, nb::arg("process_set"));
+  m.def(
+      "add_own_process_set",
+      [](const std::vector<int>& ranks, int number) {
+        ThrowIfError(WithoutGil([&] { return AddOwnProcessSet(ranks, number); }));
+      },
+      nb::arg("ranks"), nb::arg("number"));
+  m.attr("FIRST_OWN_SET") = kFirstOwnSet;
   m.def("process_sets", [] {
     SessionOrThrow();
     return ProcessSets();

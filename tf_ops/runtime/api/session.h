@@ -181,7 +181,11 @@ struct ProcessSetSpec {
 Result<std::vector<int>> AddProcessSets(const std::vector<ProcessSetSpec>& specs, bool at_start);
 // Ends a set. Collective over all ranks. False when there is no such set.
 Result<bool> RemoveProcessSet(int process_set);
-// The ranks of every existing set, by number.
+// Makes a set by its members alone, which call it together with the same arguments, and each pair of ranks in the same
+// order for all such sets. It lasts as long as the session. `number`: from kFirstOwnSet on, of no other set before.
+constexpr int kFirstOwnSet = 1 << 20;
+Status AddOwnProcessSet(const std::vector<int>& ranks, int number);
+// The ranks of every existing set that all ranks know, by number.
 std::map<int, std::vector<int>> ProcessSets();
 
 // --- MPI, which is loaded only where it is needed. ---

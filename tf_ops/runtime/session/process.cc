@@ -121,6 +121,11 @@ Result<bool> RemoveProcessSet(int process_set) {
   return manager->Remove(process_set);
 }
 
+Status AddOwnProcessSet(const std::vector<int>& ranks, int number) {
+  const std::shared_ptr<SessionManager> manager = CurrentManager();
+  return manager != nullptr ? manager->AddOwn(ranks, number) : NotInitialized(g_was_ended);
+}
+
 std::map<int, std::vector<int>> ProcessSets() {
   const std::shared_ptr<SessionManager> manager = CurrentManager();
   return manager != nullptr ? manager->sets() : std::map<int, std::vector<int>>();

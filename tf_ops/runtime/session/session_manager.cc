@@ -132,7 +132,9 @@ RankLists SessionManager::sets() const {
   RankLists lists;
   lists[0] = session_->topology().all().world_ranks();
   std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [number, set] : sets_) lists[number] = set.ranks;
+  for (const auto& [number, set] : sets_) {
+    if (number < kFirstOwnSet) lists[number] = set.ranks;
+  }
   return lists;
 }
 
@@ -226,7 +228,7 @@ Result<SessionManager::Set> SessionManager::Make(const NewSet& wanted) {
 Status SessionManager::Keep(int number, Set set) {
   std::lock_guard<std::mutex> lock(mutex_);
   SMDDP_RETURN_IF_ERROR(ended_);
-  next_number_ = std::max(next_number_, number + 1);
+  if (number < kFirstOwnSet) next_number_ = std::max(next_number_, number + 1);
   Log(LogLevel::kDebug, "process set ", number, " begins: ranks ", RanksText(set.ranks));
   sets_[number] = std::move(set);
   return Status::Ok();
@@ -269,6 +271,13 @@ Result<std::vector<int>> SessionManager::Add(const std::vector<ProcessSetSpec>& 
     SMDDP_RETURN_IF_ERROR(Keep(wanted[i].number, std::move(made[i])));
   }
   return numbers;
+}
+
+Status SessionManager::AddOwn(const std::vector<int>& ranks, int number) {
+  SMDDP_RETURN_IF_ERROR(MayChange(/*at_start=*/true));
+  std::lock_guard<std::mutex> lock(changing_);
+  SMDDP_ASSIGN_OR_RETURN(Set made, Make({number, 0, ranks}));
+  return Keep(number, std::move(made));
 }
 
 Result<bool> SessionManager::Remove(int process_set) {

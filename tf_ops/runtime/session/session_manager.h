@@ -41,6 +41,7 @@ class SessionManager {
   const std::shared_ptr<EngineSession>& session() const { return session_; }
   Result<std::shared_ptr<Session>> SessionOf(int process_set) const;
   Result<std::vector<int>> Add(const std::vector<ProcessSetSpec>& specs, bool at_start);
+  Status AddOwn(const std::vector<int>& ranks, int number);
   Result<bool> Remove(int process_set);
   RankLists sets() const;
 

@@ -1,0 +1,1 @@
+"""The backend "smddp" of `torch.distributed`: process groups on this library's engine. Needs no TensorFlow."""

@@ -1,0 +1,88 @@
+// Requests on memory of another framework (smddp_tf/torch), which go on while the caller does.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "python/bindings.h"
+#include "python/waiter.h"
+
+namespace nb = nanobind;
+
+namespace smddp {
+namespace {
+
+// A request under way. Keeps the owners of its memory until it has ended: its destructor waits.
+class SubmittedRequest {
+ public:
+  explicit SubmittedRequest(nb::object owners) : owners_(std::move(owners)) {}
+  ~SubmittedRequest() { (void)waiter_.Wait(); }
+
+  DoneCallback callback() { return waiter_.callback(); }
+  // False: it is still under way. Raises the error that it ended with.
+  bool Wait(double seconds) const {
+    if (!waiter_.WaitFor(std::chrono::duration<double>(seconds))) return false;
+    ThrowIfError(waiter_.Wait());
+    return true;
+  }
+
+ private:
+  const nb::object owners_;
+  Waiter waiter_;
+};
+
+// dtype, shape, address of the input, address of the output, rows of the output
+using Memory = std::tuple<std::string, std::vector<int64_t>, uintptr_t, uintptr_t, int64_t>;
+
+TensorRef RefTo(const Memory& memory) {
+  const auto& [dtype, shape, input, output, rows] = memory;
+  return {ValueOrThrow(DTypeFromName(dtype)), shape, reinterpret_cast<const void*>(input),
+          reinterpret_cast<void*>(output)};
+}
+
+// The output of an allgather or alltoall, to which the ranks bring `rows`.
+Result<void*> OutputFor(const Memory& memory, const std::vector<int64_t>& rows) {
+  const int64_t brought = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+  const auto& [dtype, shape, input, output, room] = memory;
+  if (brought == room) return reinterpret_cast<void*>(output);
+  return Status(Reason::kBadArgument, "The ranks send ", brought, " rows in all. Expected: as many as the output has, ",
+                room, ".");
+}
+
+std::unique_ptr<SubmittedRequest> Submit(int kind, const std::string& name, const std::vector<Memory>& tensors,
+                                         nb::object owners, int op, const std::string& wire_dtype, int root,
+                                         const std::vector<int64_t>& splits, int process_set) {
+  const std::shared_ptr<Session> session = SessionOrThrow(process_set);
+  const WireDType wire = ValueOrThrow(WireDTypeFromName(wire_dtype));
+  Request request(static_cast<RequestKind>(kind), name, {}, {static_cast<ReduceOp>(op), 1.0, 1.0, wire});
+  for (const Memory& memory : tensors) request.tensors.push_back(RefTo(memory));
+  request.root = root;
+  request.splits = splits;
+  request.even_split = splits.empty();
+  request.allocate = [tensors](int tensor, const std::vector<int64_t>& rows) {
+    return OutputFor(tensors[tensor], rows);
+  };
+  auto submitted = std::make_unique<SubmittedRequest>(std::move(owners));
+  session->Submit(std::move(request), submitted->callback());
+  return submitted;
+}
+
+}  // namespace
+
+void BindMemory(nb::module_& m) {
+  nb::class_<SubmittedRequest>(m, "SubmittedRequest").def("wait", &SubmittedRequest::Wait, nb::arg("seconds"));
+  m.def("submit", &Submit, nb::arg("kind"), nb::arg("name"), nb::arg("tensors"), nb::arg("owners"), nb::arg("op"),
+        nb::arg("wire_dtype"), nb::arg("root"), nb::arg("splits"), nb::arg("process_set"));
+}
+
+}  // namespace smddp
