@@ -30,7 +30,7 @@ PYTEST = $(BIN)/python -m pytest --durations=10
 GPU_TESTED := build/.gpu-tested
 GPU_SOURCES = $(shell find tf_ops tests/bindings tests/inproc tests/fake_gpu tests/fake_cuda tests/gpu benchmarks/gpu -type f -not -path '*/__pycache__/*')
 
-.PHONY: help setup build demo wheel wheel-matrix docs docs-serve clients test test-full test-gpu test-mutations test-engine test-one-process test-suites test-suites-keras test-jobs test-waits test-lab test-faults test-random test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-elastic bench-simulate bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops test-sagemaker test-starters release-check lint format clean
+.PHONY: help setup build demo wheel wheel-matrix docs docs-serve clients test test-full test-gpu test-mutations test-engine test-one-process test-suites test-suites-keras test-jobs test-waits test-lab test-faults test-random test-recovery test-matrix test-mpich fuzz sanitize soak bench bench-lab bench-scaling bench-elastic bench-simulate bench-peers bench-horovod gpu-check gpu-dry-run test-gpu-ops test-sagemaker test-starters test-torch release-check lint format clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -190,6 +190,18 @@ test-sagemaker: build .matrix/sagemaker/bin/train  ## SageMaker's training toolk
 
 test-starters: build .matrix/starters/.done  ## Ray and Spark start jobs on this host, in an environment of their own (Java 17; 6 minutes)
 	@.matrix/starters/bin/python -m pytest tests/starters $(ARGS)
+
+# PyTorch with what trains on it; smddp_tf and pytest are those of $(VENV). Its wheel for CPUs, where pip finds that one.
+TORCH ?= torch==2.13.*
+.matrix/torch/.done:
+	@$(BIN)/python -m venv .matrix/torch
+	@.matrix/torch/bin/pip install -q '$(TORCH)' lightning accelerate
+	@.matrix/torch/bin/python -c "import site, pathlib; pathlib.Path(site.getsitepackages()[0], 'smddp.pth').write_text( \
+		'$(CURDIR)\n$(shell $(BIN)/python -c 'import site; print(site.getsitepackages()[0])')\n')"
+	@touch $@
+
+test-torch: build .matrix/torch/.done  ## PyTorch's process groups: collectives, DDP, FSDP, Lightning (5 minutes)
+	@PATH=$(CURDIR)/$(BIN):$$PATH .matrix/torch/bin/python -m pytest tests/torch_backend $(ARGS)
 
 test-gpu-ops: build  ## TensorFlow's kernels for GPUs on a GPU in host memory (TensorFlow 2.21; 3 minutes)
 	@$(BIN)/python -m pytest tests/gpu_ops $(ARGS)

@@ -86,9 +86,10 @@ SMDISTRIBUTED: dict[str, tuple[str, ...]] = {
     "smdistributed.dataparallel.tensorflow": ("smddp_tf.sdp",),
     "smdistributed.dataparallel.tensorflow.keras": ("smddp_tf.sdp.keras",),
     "smdistributed.dataparallel.tensorflow.keras.callbacks": ("smddp_tf.keras.callbacks",),
+    "smdistributed.dataparallel.torch": (),
+    "smdistributed.dataparallel.torch.torch_smddp": ("smddp_tf.torch",),
 }
 
 SMDISTRIBUTED_ABSENT: dict[str, str] = {
-    "smdistributed.dataparallel.torch": "smddp_tf trains with TensorFlow and Keras only",
     "smdistributed.modelparallel": "smddp_tf is data-parallel; models larger than one device need another library",
 }

@@ -19,7 +19,7 @@ from smddp_tf.torch_backend.process_group import Members, ProcessGroup
 
 
 def register() -> None:
-    """Makes `init_process_group("smddp")` known. PyTorch calls it when it is imported (entry point `torch.backends`)."""
+    """Makes `init_process_group("smddp")` known. PyTorch calls it as it is imported (entry point `torch.backends`)."""
     if "smddp" not in dist.Backend.backend_list:
         dist.Backend.register_backend("smddp", make_group, extended_api=True, devices=["cpu"])
 
@@ -29,8 +29,8 @@ class Options:
     """For `init_process_group("smddp", pg_options=...)` and `new_group`.
 
     Attributes:
-        wire_dtype: "float16" or "bfloat16": wider floating tensors are sent in this dtype when they are reduced; "int8":
-            sent between nodes as 8-bit blocks; "": as they are.
+        wire_dtype: "float16" or "bfloat16": wider floating tensors are sent in this dtype for reductions; "int8": sent
+            between nodes as 8-bit blocks; "": as they are.
     """
 
     wire_dtype: str = ""

@@ -95,7 +95,12 @@ class ProcessGroup(dist.ProcessGroup):
                     f"The input must have {self._size} parts, one for each rank, of the output's size. Received: an "
                     f"input of {list(source.shape)}, an output of {list(target.shape)}."
                 )
-        return self._submit(Kind.REDUCESCATTER, inputs, outputs, op=_op(opts), parts=self._size)
+        op = _op(opts)
+        if op in (ReduceOp.Sum, ReduceOp.Average):
+            return self._submit(Kind.REDUCESCATTER, inputs, outputs, op=op, parts=self._size)
+        wholes = [source.clone() for source in inputs]  # the engine scatters only sums
+        parts = [whole.reshape(self._size, -1)[self._rank] for whole in wholes]
+        return self._submit(Kind.ALLREDUCE, wholes, wholes, list(zip(outputs, parts)), op=op)
 
     def reduce_scatter_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> Work:
         """As `reduce_scatter_single_coalesced`, of one tensor."""
@@ -141,6 +146,8 @@ class ProcessGroup(dist.ProcessGroup):
         """Sends rows of a tensor to each rank; no splits: as many to each."""
         elements = source.numel() // max(len(source), 1)  # of a row
         splits = [rows * elements for rows in input_splits]
+        if not splits and len(source) % self._size != 0:
+            raise ValueError(f"The first dimension must be a multiple of {self._size}. Received: {list(source.shape)}.")
         return self._submit(Kind.ALLTOALL, [source], [output], splits=splits)
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
@@ -227,6 +234,8 @@ class ProcessGroup(dist.ProcessGroup):
             parts: into which the inputs are divided; 0: rows are elements.
             splits: elements for each rank; none: as many to each.
         """
+        for tensor in (*inputs, *outputs):
+            _check_place(tensor)
         results = [target if target.is_contiguous() else target.new_empty(target.shape) for target in outputs]
         owners = [(_movable(source.contiguous()), _movable(target)) for source, target in zip(inputs, results)]
         tensors = [
@@ -262,13 +271,16 @@ def _op(opts: Any) -> ReduceOp:
     return _OPS[opts.reduceOp.op]
 
 
-def _movable(tensor: torch.Tensor) -> torch.Tensor:
-    """Checks a tensor; the engine moves floats of 8 bits as bytes."""
+def _check_place(tensor: torch.Tensor) -> None:
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         raise ValueError(
             f'The backend "smddp" takes dense tensors in host memory. Received: one on {tensor.device} with layout '
             f"{tensor.layout}. Move it with .cpu(), or use another backend for such tensors."
         )
+
+
+def _movable(tensor: torch.Tensor) -> torch.Tensor:
+    """The engine moves floats of 8 bits as bytes."""
     return tensor.view(torch.uint8) if tensor.is_floating_point() and tensor.itemsize == 1 else tensor
 
 

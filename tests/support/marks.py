@@ -26,7 +26,7 @@ ARRANGEMENTS: dict[str, tuple[int, str | None]] = {
     "3": (3, None),  # with SMDDP_TEST_FULL only, where every file is run in every arrangement
 }
 # Folders of programs that tests/conftest.py leaves out unless they are named: they have targets of their own.
-PROGRAMS = ("gpu", "gpu_ops", "lab", "recovery", "sagemaker", "starters")
+PROGRAMS = ("gpu", "gpu_ops", "lab", "recovery", "sagemaker", "starters", "torch_backend")
 
 
 @functools.cache

@@ -50,13 +50,13 @@ TensorRef RefTo(const Memory& memory) {
           reinterpret_cast<void*>(output)};
 }
 
-// The output of an allgather or alltoall, to which the ranks bring `rows`.
-Result<void*> OutputFor(const Memory& memory, const std::vector<int64_t>& rows) {
+// The output of an allgather or alltoall of elements, of which the ranks bring `rows`.
+Result<void*> OutputFor(const std::string& name, const Memory& memory, const std::vector<int64_t>& rows) {
   const int64_t brought = std::accumulate(rows.begin(), rows.end(), int64_t{0});
   const auto& [dtype, shape, input, output, room] = memory;
   if (brought == room) return reinterpret_cast<void*>(output);
-  return Status(Reason::kBadArgument, "The ranks send ", brought, " rows in all. Expected: as many as the output has, ",
-                room, ".");
+  return Status(Reason::kBadArgument, "The ranks send ", brought, " elements. Expected: ", room,
+                ", as many as the output of this rank has, for '", name, "'.");
 }
 
 std::unique_ptr<SubmittedRequest> Submit(int kind, const std::string& name, const std::vector<Memory>& tensors,
@@ -69,8 +69,8 @@ std::unique_ptr<SubmittedRequest> Submit(int kind, const std::string& name, cons
   request.root = root;
   request.splits = splits;
   request.even_split = splits.empty();
-  request.allocate = [tensors](int tensor, const std::vector<int64_t>& rows) {
-    return OutputFor(tensors[tensor], rows);
+  request.allocate = [name, tensors](int tensor, const std::vector<int64_t>& rows) {
+    return OutputFor(name, tensors[tensor], rows);
   };
   auto submitted = std::make_unique<SubmittedRequest>(std::move(owners));
   session->Submit(std::move(request), submitted->callback());

@@ -333,7 +333,10 @@ Result<bool> ReadSwitch(const std::string& name) {
 std::string ReadMonitorFolder() { return Find("SMDDP_MONITOR").text; }
 
 bool StartedByLauncher() {
-  return FirstOf({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}) != nullptr;
+  const char* const open_mpi = Get("OMPI_MCA_ess");
+  const bool alone = open_mpi != nullptr && std::string(open_mpi) == "singleton";  // set by an MPI without a launcher
+  return Get("OMPI_COMM_WORLD_SIZE") != nullptr ||
+         (!alone && FirstOf({"PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}) != nullptr);
 }
 
 bool MpiMayUseFabric(bool has_fabric) {
