@@ -13,8 +13,8 @@ import torch.distributed as dist
 from smddp_tf import basics
 from smddp_tf._native import loader
 from smddp_tf.exceptions import LaunchError
-from smddp_tf.lifecycle import placement
 from smddp_tf.rendezvous import meeting, starters
+from smddp_tf.torch_backend import launched
 from smddp_tf.torch_backend.process_group import Members, ProcessGroup
 
 
@@ -66,8 +66,7 @@ def make_group(place: Any, options: Options | None = None) -> ProcessGroup:
 
 def _begin_session(store: dist.Store, rank: int, size: int) -> None:
     """The ranks meet where their launcher has them meet, else at a port of rank 0 that the store tells the others."""
-    placed = placement.find_placement(os.environ)
-    if size == 1 or (placed is not None and placed.size == size):
+    if size in (1, launched.size()):
         return basics.init()
     address = _of_rank_0(store, rank, lambda: _free_address(_root_of(store)))
     place = {starters.RANK: str(rank), starters.SIZE: str(size), starters.COORDINATOR: address, "SMDDP_MPI": "off"}

@@ -1,4 +1,4 @@
-"""PyTorch's variables, RANK and so on, in a process whose launcher does not set them."""
+"""Ranks that a launcher has started which the library knows: how many, and PyTorch's variables for them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ import socket
 from smddp_tf import basics
 from smddp_tf.collectives.objects import broadcast_object
 from smddp_tf.lifecycle import placement, rank_variables
+from smddp_tf.rendezvous import starters
+
+
+def size() -> int | None:
+    """How many ranks the launcher has started; None without one, and where `SMDDP_MPI=off` says that MPI's is none."""
+    off = os.environ.get("SMDDP_MPI") == "off" and starters.RANK not in os.environ
+    placed = None if off else placement.find_placement(os.environ)
+    return placed.size if placed is not None else None
 
 
 def set_variables() -> None:
@@ -15,8 +23,7 @@ def set_variables() -> None:
 
     All ranks call it together: rank 0 chooses the port where PyTorch's processes meet.
     """
-    placed = placement.find_placement(os.environ)
-    if "MASTER_ADDR" in os.environ or placed is None or placed.size is None:
+    if "MASTER_ADDR" in os.environ or size() is None:
         return
     basics.init()
     numbers = basics.rank(), basics.size(), basics.local_rank(), basics.local_size()

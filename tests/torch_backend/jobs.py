@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,15 +21,10 @@ def by_mpirun(ranks: int, *words: object, nodes: int = 1, timeout: float = 60) -
     return mpirun.launch(_command(ranks, nodes, words), ranks, timeout)
 
 
-def by_torchrun(ranks: int, *words: object, nodes: int = 1, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+def by_torchrun(ranks: int, *words: object, nodes: int = 1, timeout: float = 60) -> mpirun.Finished:
     """As `by_mpirun`, without MPI."""
-    command = [sys.executable, *TORCHRUN, str(ranks), "--master-port", str(mpirun.free_port()), "--no-python"]
-    command += [sys.executable, *_command(ranks, nodes, words)]
-    environment = mpirun.environment()
-    return subprocess.run(
-        command, cwd=mpirun.ROOT, env=environment, timeout=3 * timeout, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, check=False,
-    )  # fmt: skip
+    torchrun = [*TORCHRUN, str(ranks), "--master-port", str(mpirun.free_port()), "--no-python", sys.executable]
+    return mpirun.launch([*torchrun, *_command(ranks, nodes, words)], None, timeout)
 
 
 def results(folder: Path, ranks: int) -> list[Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -49,43 +47,36 @@ def test_weights_are_those_of_gloo(kind: str, ranks: int, nodes: int, tmp_path: 
 def test_processes_that_the_program_starts(how: str, tmp_path: Path) -> None:
     """`torch.multiprocessing.spawn`, twice in each process; PyTorch's tutorials start so."""
     where = str(tmp_path / "store") if how == "file" else str(mpirun.free_port())
-    command = [sys.executable, str(HERE / "spawning.py"), how, where]
-    done = subprocess.run(
-        command, cwd=mpirun.ROOT, env=mpirun.environment(), timeout=120, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    times = 1 if how == "file" else 2
-    assert sorted(done.stdout.split("\n")[:-1]) == sorted([f"{how} {rank} 7.0" for rank in range(2)] * times)
+    finished = mpirun.launch([HERE / "spawning.py", how, where], None, 60)
+    assert finished.returncode == 0, finished.output
+    for rank in range(2):
+        assert finished.output.count(f"{how} {rank} 7.0") == (1 if how == "file" else 2), finished.output
 
 
 OWN = mpirun.NOTHING_LEFT_OUT  # Lightning uses what other tests hide
 
 
 @pytest.mark.parametrize("launcher", ["lightning", "torchrun", "mpirun", "smddprun"])
-def test_lightning(launcher: str) -> None:
+def test_lightning(launcher: str, tmp_path: Path) -> None:
     pytest.importorskip("lightning")
-    program = [str(HERE / "with_lightning.py")]
-    command = {
-        "lightning": program,
-        "torchrun": [*jobs.TORCHRUN, "2", "--master-port", str(mpirun.free_port()), *program],
-        "smddprun": ["-m", "smddp_tf.run", "-np", "2", "--no-mpi", sys.executable, *program],
-    }
-    outputs = {}
+    program = str(HERE / "with_lightning.py")
+    before = {
+        "lightning": [],
+        "torchrun": [*jobs.TORCHRUN, "2", "--master-port", str(mpirun.free_port())],
+        "smddprun": ["-m", "smddp_tf.run", "-np", "2", "--no-mpi", sys.executable],
+        "mpirun": [],
+    }[launcher]
+    found = []
     for backend in ("smddp", "gloo"):
-        if launcher == "mpirun":
-            finished = mpirun.launch([*program, backend], 2, 60, OWN)
-            assert finished.returncode == 0, finished.output
-            text = finished.output
-        else:
-            done = subprocess.run(
-                [sys.executable, *command[launcher], backend], cwd=mpirun.ROOT, env=mpirun.environment(OWN),
-                timeout=180, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-            )  # fmt: skip
-            assert done.returncode == 0, done.stdout
-            text = done.stdout
-        outputs[backend] = sorted(re.findall(r"result (\d) (\d) (\S+) (\d+\.\d+)", text))
-    assert outputs["smddp"] == outputs["gloo"]
-    assert [each[:2] for each in outputs["smddp"]] == [("0", "2"), ("1", "2")]
+        folder = tmp_path / backend
+        folder.mkdir()
+        words = [*before, program, backend, folder]
+        finished = mpirun.launch(words, 2 if launcher == "mpirun" else None, 60, OWN)
+        assert finished.returncode == 0, finished.output
+        found.append(jobs.results(folder, 2))
+    assert found[0] == found[1]
+    assert found[0][0] == found[0][1]
+    assert found[0][0][0] == 2
 
 
 def test_accelerate() -> None:
@@ -115,8 +106,5 @@ def test_one_process() -> None:
         "dist.init_process_group('smddp', rank=0, world_size=1, store=dist.HashStore())\n"
         "t = torch.arange(3.0); dist.all_reduce(t); print(t.tolist(), dist.new_group([0]).size())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=mpirun.ROOT, env=mpirun.environment(), timeout=60, capture_output=True,
-        text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout == "[0.0, 1.0, 2.0] 1\n"
+    finished = mpirun.launch(["-c", code], None, 30)
+    assert finished.output == "[0.0, 1.0, 2.0] 1\n"

@@ -22,7 +22,7 @@ def test_collectives(program: str, ranks: int, nodes: int, tmp_path: Path) -> No
 @pytest.mark.parametrize("program", ["reductions", "copies", "groups"])
 def test_without_mpi(program: str, tmp_path: Path) -> None:
     finished = jobs.by_torchrun(4, program, tmp_path, nodes=2)
-    assert finished.returncode == 0, finished.stdout
+    assert finished.returncode == 0, finished.output
     assert jobs.results(tmp_path, 4) == ["passed"] * 4
 
 

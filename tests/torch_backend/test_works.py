@@ -33,5 +33,5 @@ def test_a_rank_that_fails_is_named(how: str, told: str, tmp_path: Path) -> None
 def test_a_lost_rank_is_named_without_mpi(tmp_path: Path) -> None:
     finished = jobs.by_torchrun(2, "fails", tmp_path, "killed", timeout=40)
     assert finished.returncode != 0
-    assert "ank 1" in finished.stdout
+    assert "ank 1" in finished.output
     assert not list(tmp_path.iterdir())

@@ -1,7 +1,8 @@
-"""with_lightning.py BACKEND: a Trainer with DDPStrategy on 2 ranks, whoever starts them."""
+"""with_lightning.py BACKEND FOLDER: a Trainer with DDPStrategy on 2 ranks, whoever starts them. Writes RANK.json."""
 
+import json
 import sys
-import tempfile
+from pathlib import Path
 
 import lightning
 import torch
@@ -34,14 +35,13 @@ def main() -> None:
     data = torch.utils.data.TensorDataset(inputs, inputs.sum(1, keepdim=True))
     loader = torch.utils.data.DataLoader(data, 4)
     module = Regression()
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = lightning.Trainer(
-            max_epochs=2, accelerator="cpu", devices=2, strategy=DDPStrategy(process_group_backend=sys.argv[1]),
-            logger=False, enable_progress_bar=False, enable_model_summary=False, default_root_dir=folder,
-        )  # fmt: skip
-        trainer.fit(module, loader, loader)
-    weight = module.net[0].weight.double().sum().item()
-    print("result", trainer.global_rank, trainer.world_size, trainer.callback_metrics["val"].item(), weight, flush=True)
+    trainer = lightning.Trainer(
+        max_epochs=2, accelerator="cpu", devices=2, strategy=DDPStrategy(process_group_backend=sys.argv[1]),
+        logger=False, enable_progress_bar=False, enable_model_summary=False, default_root_dir=sys.argv[2],
+    )  # fmt: skip
+    trainer.fit(module, loader, loader)
+    found = [trainer.world_size, trainer.callback_metrics["val"].item(), module.net[0].weight.tolist()]
+    Path(sys.argv[2], f"{trainer.global_rank}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
