@@ -202,7 +202,7 @@ struct Goodbye {
   static constexpr ControlType kType = ControlType::kGoodbye;
   bool clean = false;
   bool listens = false;
-  // Where not all ranks are told by the sender (engine/departures.h): those of other nodes that are.
+  // Where not all ranks are told by the sender (health/departures.h): those of other nodes that are.
   std::vector<int> told;
 
   SMDDP_FIELDS(clean, listens, told);

@@ -104,7 +104,6 @@ Status MessageRouter::OnDeparted(int from, std::string_view message) {
 void MessageRouter::Depart(int rank, const Goodbye& goodbye) {
   const std::vector<Departures::Forward> forwards = departures_.Add(rank, goodbye, NowNs());
   if (goodbye.listens) ended_rank_ = bus_.topology().global_rank(rank);
-  heartbeat_.Left(rank, goodbye.listens);
   if (!goodbye.listens) transport_.Forget(rank);
   for (Component* component : components_) component->OnDeparture(rank);
   for (const auto& [to, what] : forwards) PostToReaders(to, Encode(what));
