@@ -99,15 +99,9 @@ class NodeChannel {
  private:
   friend class SlotWriter;
 
-  struct Arrived {
-    SlotNote note;
-    std::shared_ptr<std::byte[]> copy;
-    std::vector<Loan::Part> parts;
-  };
-
   void Publish(const SlotNote& note, const std::vector<int>& readers);
   // Copies the data and returns the slot.
-  void Evacuate(int peer, Arrived* one);
+  void Evacuate(Loan* loan);
   Status Accept(int sender, const SlotNote& note);
   // The data that the note's extents name. An error for those outside of the sender's memory.
   Status Find(int sender, const SlotNote& note, std::vector<Loan::Part>* parts) const;
@@ -122,7 +116,7 @@ class NodeChannel {
                                    // be changed by others
   std::vector<uint32_t> read_;     // by sender: the notes that were read
   Status damaged_;                 // not OK: what Publish found
-  std::unordered_map<uint64_t, std::deque<Arrived>> arrived_;
+  std::unordered_map<uint64_t, std::deque<Loan>> arrived_;
   std::deque<Loan> control_;  // pieces of control messages, in the order of their arrival
 };
 
