@@ -17,8 +17,9 @@ bool Exists(DType dtype) { return static_cast<int>(dtype) < kDTypeCount; }
 
 bool AllReducible(const Announcement& announcement) {
   const bool adasum = announcement.op == ReduceOp::kAdasum;
-  return std::all_of(announcement.dtypes.begin(), announcement.dtypes.end(),
-                     [adasum](DType dtype) { return adasum ? IsFloating(dtype) : IsReducible(dtype); });
+  return std::all_of(announcement.tensors.begin(), announcement.tensors.end(), [adasum](const TensorSpec& tensor) {
+    return adasum ? IsFloating(tensor.dtype) : IsReducible(tensor.dtype);
+  });
 }
 
 // The data of a small reduction are summed before any other check; those of a small allgather have any dtype.
@@ -43,9 +44,11 @@ bool IsPossibleForJoined(const Announcement& request) {
 }  // namespace
 
 bool Announcement::IsPossible() const {
-  return static_cast<int>(kind) < kRequestKinds && op <= ReduceOp::kProduct && dtypes.size() == shapes.size() &&
-         std::all_of(dtypes.begin(), dtypes.end(), Exists) &&
-         std::all_of(shapes.begin(), shapes.end(), smddp::IsPossible) &&
+  const auto possible = [](const TensorSpec& tensor) {
+    return Exists(tensor.dtype) && smddp::IsPossible(tensor.shape);
+  };
+  return static_cast<int>(kind) < kRequestKinds && op <= ReduceOp::kProduct &&
+         std::all_of(tensors.begin(), tensors.end(), possible) &&
          (!wire_dtype || (Exists(*wire_dtype) && (IsFloating(*wire_dtype) || *wire_dtype == DType::kInt8))) &&
          DataIsPossible(*this);
 }

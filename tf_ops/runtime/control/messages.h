@@ -60,11 +60,10 @@ constexpr uint32_t kUnnumbered = 0xffffffff;
 // One rank's request under a name, to the name's coordinator.
 struct Announcement : Collective {
   static constexpr ControlType kType = ControlType::kAnnouncement;
-  std::vector<DType> dtypes;                 // one per tensor
-  std::vector<std::vector<int64_t>> shapes;  // one per tensor
-  std::vector<std::string> facts;            // kPlan: fusion/plan.h DescribePlan
-  std::string plan_key;                      // kPlan: with the site number, where there are several
-  bool alone = true;                         // kPlan: api/session.h PlannedTensor::alone
+  std::vector<TensorSpec> tensors;
+  std::vector<std::string> facts;  // kPlan: fusion/plan.h DescribePlan
+  std::string plan_key;            // kPlan: with the site number, where there are several
+  bool alone = true;               // kPlan: api/session.h PlannedTensor::alone
   // Of a small reduction or allgather: this rank's contribution (requests/inline_data.h). kPlan: kHasDevices where a
   // GPU is available. kDevices: this rank's description of its GPU.
   std::string data;
@@ -75,8 +74,8 @@ struct Announcement : Collective {
   // What is equal when the request is made again.
   template <class Self, class Fields>
   static void VisitRequest(Self& self, Fields& fields) {
-    fields(self.kind, self.name, self.dtypes, self.shapes, self.op, self.root, self.prescale, self.postscale,
-           self.wire_dtype, self.even_split, self.splits, self.facts, self.plan_key, self.alone);
+    fields(self.kind, self.name, self.tensors, self.op, self.root, self.prescale, self.postscale, self.wire_dtype,
+           self.even_split, self.splits, self.facts, self.plan_key, self.alone);
   }
   template <class Self, class Fields>
   static void Visit(Self& self, Fields& fields) {
