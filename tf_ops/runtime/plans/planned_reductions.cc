@@ -183,9 +183,7 @@ void PlannedReductions::LogLayout(const Plan& plan) const {
 
 int64_t PlannedReductions::OldestNs() const {
   int64_t oldest = kNever;
-  for (const auto& [name, plan] : plans_.all()) {
-    plan.ForEachWait([&](int64_t since_ns, Reminder*, const PlannedBucket*) { oldest = std::min(oldest, since_ns); });
-  }
+  for (const PlanWait& wait : plans_.Waits()) oldest = std::min(oldest, wait.since_ns);
   return oldest;
 }
 
