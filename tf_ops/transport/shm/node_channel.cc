@@ -21,6 +21,9 @@ NodeChannel::NodeChannel(int position, const NodeLayout& layout, std::vector<std
       written_(layout.members),
       read_(layout.members) {
   SMDDP_CHECK_OP(static_cast<int>(segments_.size()), ==, layout.members);
+  for (int member = 0; member < size(); ++member) {
+    if (member != position_) others_.push_back(member);
+  }
 }
 
 bool NodeChannel::Reserve(Pool pool, Slot* slot) {

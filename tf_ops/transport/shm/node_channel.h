@@ -56,6 +56,7 @@ class NodeChannel {
 
   int position() const { return position_; }
   int size() const { return layout_.members; }
+  const std::vector<int>& others() const { return others_; }  // the other members
   Doorbell& doorbell() { return *layout_.doorbell(segments_[position_]); }
   // Beat: shows the node that this rank is alive. The other returns when member `peer` last did so (node_layout.h
   // beat).
@@ -108,6 +109,7 @@ class NodeChannel {
 
   const int position_;
   const NodeLayout layout_;
+  std::vector<int> others_;
   const std::vector<std::byte*> segments_;
   const std::vector<BufferView> tensors_;
   std::atomic<int64_t> bytes_published_{0}, bytes_referred_{0};  // read by any thread
