@@ -89,9 +89,9 @@ MUTATIONS = (
     ),
     Mutation(
         "NCCL joins in the wrong context",
-        _PLUGIN,
-        "static_cast<CudaDevice&>(device).RunCurrent(call);",
-        "(void)device, call();",
+        f"{_CUDA}/cuda_device.h",
+        "    const Current current(*this);\n    call();",
+        "    call();",
         BUCKETS,
     ),
     Mutation("drivers of every age", f"{_CUDA}/driver.cc", "if (found < needed) {", "if (found < 0) {", ADAPTER),
