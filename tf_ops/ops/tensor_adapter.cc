@@ -98,10 +98,6 @@ Result<TensorRef> InPlaceOrNewOutput(tensorflow::OpKernelContext* context, int i
   return MakeTensorRef(input, output);
 }
 
-Result<TensorRef> InputAlone(tensorflow::OpKernelContext* context, int index) {
-  return MakeTensorRef(context->input(index), nullptr);
-}
-
 Result<tensorflow::Tensor*> NewOutput(tensorflow::OpKernelContext* context, int index,
                                       const tensorflow::TensorShape& shape) {
   tensorflow::Tensor* output = nullptr;

@@ -31,8 +31,6 @@ Result<TensorRef> MakeTensorRef(const tensorflow::Tensor& input, tensorflow::Ten
 // otherwise.
 Result<TensorRef> InPlaceOrNewOutput(tensorflow::OpKernelContext* context, int index);
 
-// Input `index` only: the result is allocated later.
-Result<TensorRef> InputAlone(tensorflow::OpKernelContext* context, int index);
 // Output `index`.
 Result<tensorflow::Tensor*> NewOutput(tensorflow::OpKernelContext* context, int index,
                                       const tensorflow::TensorShape& shape);

@@ -32,7 +32,7 @@ class CompiledCollectiveKernel final : public CollectiveKernel {
  private:
   Result<TensorRef> MakeRef(tensorflow::OpKernelContext* context, int index) const {
     if (call_.kind != RequestKind::kAllgather) return InPlaceOrNewOutput(context, index);
-    SMDDP_ASSIGN_OR_RETURN(TensorRef tensor, InputAlone(context, index));
+    SMDDP_ASSIGN_OR_RETURN(TensorRef tensor, MakeTensorRef(context->input(index), nullptr));
     SMDDP_ASSIGN_OR_RETURN(tensor.output, AllocateRows(context, index, tensor.shape[0] * call_.size));
     return tensor;
   }

@@ -65,7 +65,7 @@ class RequestKernel final : public CollectiveKernel {
       return MakeTensorRef(context->input(index), context->mutable_output(index));
     }
     if (kKind == RequestKind::kAllreduce || kKind == RequestKind::kBroadcast) return InPlaceOrNewOutput(context, index);
-    Result<TensorRef> tensor = InputAlone(context, index);
+    Result<TensorRef> tensor = MakeTensorRef(context->input(index), nullptr);
     if (!kScatters || !tensor.ok() || tensor->shape.empty()) return tensor;  // a scalar: the ranks' verdict refuses it
     const Range mine = RowsOf(tensor->shape[0], topology.size(), topology.rank());
     SMDDP_ASSIGN_OR_RETURN(tensor->output, AllocateRows(context, index, mine.size()));
