@@ -72,11 +72,8 @@ Status GivenUpBy(int rank) {
 }
 
 bool Batch::IsWellFormed() const {
-  const auto is_batch = [](const std::string& message) {
-    ControlType type;
-    return TypeOf(message, &type) && type == ControlType::kBatch;
-  };
-  return std::none_of(messages.begin(), messages.end(), is_batch);
+  return std::none_of(messages.begin(), messages.end(),
+                      [](const std::string& message) { return TypeOf(message) == ControlType::kBatch; });
 }
 
 std::vector<std::string> Unpack(std::string bytes) {
@@ -85,15 +82,14 @@ std::vector<std::string> Unpack(std::string bytes) {
   return std::move(batch.messages);
 }
 
-bool TypeOf(std::string_view message, ControlType* type) {
-  if (message.empty()) return false;
-  *type = static_cast<ControlType>(message[0]);
-  return *type >= ControlType::kAnnouncement && *type <= ControlType::kDeparted;
+std::optional<ControlType> TypeOf(std::string_view message) {
+  if (message.empty()) return std::nullopt;
+  const auto type = static_cast<ControlType>(message[0]);
+  return type >= ControlType::kAnnouncement && type <= ControlType::kDeparted ? std::optional(type) : std::nullopt;
 }
 
 bool BelongsToWork(std::string_view message) {
-  ControlType type;
-  if (!TypeOf(message, &type)) return true;
+  const std::optional<ControlType> type = TypeOf(message);
   return type != ControlType::kHeartbeat && type != ControlType::kTimeline && type != ControlType::kStall &&
          type != ControlType::kPlanRetirement;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -241,8 +242,8 @@ struct Batch {
 // The messages of a batch, or the one that `bytes` is.
 std::vector<std::string> Unpack(std::string bytes);
 
-// False: `message` does not begin with a type.
-bool TypeOf(std::string_view message, ControlType* type);
+// None: `message` does not begin with a type.
+std::optional<ControlType> TypeOf(std::string_view message);
 // False for messages that ranks also send while no operation makes progress: heartbeats, timelines, stall reports,
 // unused plans.
 bool BelongsToWork(std::string_view message);
