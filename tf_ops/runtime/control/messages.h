@@ -140,6 +140,11 @@ struct PlanOrder {
 // By the name of a plan: the number of its steps that have begun.
 using StepCounts = std::map<std::string, int64_t>;
 
+inline int64_t StepsOf(const StepCounts& counts, const std::string& plan) {
+  const auto at = counts.find(plan);
+  return at == counts.end() ? 0 : at->second;
+}
+
 // hvd.join, from one rank to others.
 struct JoinNotice {
   static constexpr ControlType kType = ControlType::kJoinNotice;

@@ -13,11 +13,6 @@ constexpr int64_t kPatienceNs = 1000 * 1000000LL;
 constexpr int64_t kFreshNs = 1500 * 1000000LL;
 constexpr int kMaxRanks = 8;
 
-int64_t StepsOf(const RankStatus& status, const std::string& plan) {
-  const auto at = status.steps.find(plan);
-  return at == status.steps.end() ? 0 : at->second;
-}
-
 }  // namespace
 
 bool StallReport::AskAll(int64_t now_ns) {
@@ -66,7 +61,7 @@ std::string StallReport::Line(int rank, const Asked& asked, const StepCounts& mi
   }
   std::string line = asked.answer.sentence;
   for (const auto& [plan, steps] : mine) {
-    const int64_t begun = StepsOf(asked.answer, plan);
+    const int64_t begun = StepsOf(asked.answer.steps, plan);
     if (begun >= steps) continue;
     line += " It has begun " + std::to_string(begun) + " of the " + std::to_string(steps) + " reductions of " + plan +
             " that rank " + std::to_string(topology_.global_rank(topology_.rank())) + " has.";
@@ -107,7 +102,7 @@ bool StallReport::Deadlocked(int64_t still_ns) const {
   const auto is_ahead = [&](const RankStatus& status) {
     for (const auto& [plan, steps] : status.steps) {
       for (const Asked& other : asked_) {
-        if (StepsOf(other.answer, plan) < steps) return true;
+        if (StepsOf(other.answer.steps, plan) < steps) return true;
       }
     }
     return false;
