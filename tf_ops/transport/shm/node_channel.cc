@@ -10,6 +10,23 @@ namespace {
 
 uint64_t Key(int peer, uint32_t packed_tag) { return (uint64_t(peer) << 32) | packed_tag; }
 
+// Copies the data of a slot into private memory and returns the slot.
+void MoveOut(NodeChannel* channel, Loan* loan) {
+  const std::shared_ptr<std::byte[]> copy(new std::byte[loan->memory.size]);
+  if (loan->parts.empty()) {
+    std::memcpy(copy.get(), loan->memory.data, loan->memory.size);
+    loan->memory.data = copy.get();
+  }
+  std::byte* at = copy.get();
+  for (Loan::Part& part : loan->parts) {
+    std::memcpy(at, part.memory.data, part.memory.size);
+    part.memory.data = at;
+    at += part.memory.size;
+  }
+  channel->Return(*loan);
+  loan->copy = copy;
+}
+
 }  // namespace
 
 NodeChannel::NodeChannel(int position, const NodeLayout& layout, std::vector<std::byte*> segments,
@@ -85,7 +102,7 @@ bool NodeChannel::Has(int peer, const Tag& tag) const { return arrived_.count(Ke
 bool NodeChannel::Take(int peer, const Tag& tag, Loan* loan, bool in_parts) {
   if (!TakeOldest(&arrived_, Key(peer, PackTag(tag)), loan)) return false;
   if (!in_parts && !loan->parts.empty()) {
-    if (loan->copy == nullptr) Evacuate(loan);
+    if (loan->copy == nullptr) MoveOut(this, loan);
     loan->memory.data = loan->copy.get();
     loan->parts.clear();
   }
@@ -97,27 +114,11 @@ bool NodeChannel::Evacuate() {
   for (auto& [key, arrived] : arrived_) {
     for (Loan& loan : arrived) {
       if (loan.copy != nullptr) continue;
-      Evacuate(&loan);
+      MoveOut(this, &loan);
       some = true;
     }
   }
   return some;
-}
-
-void NodeChannel::Evacuate(Loan* loan) {
-  const std::shared_ptr<std::byte[]> copy(new std::byte[loan->memory.size]);
-  if (loan->parts.empty()) {
-    std::memcpy(copy.get(), loan->memory.data, loan->memory.size);
-    loan->memory.data = copy.get();
-  }
-  std::byte* at = copy.get();
-  for (Loan::Part& part : loan->parts) {
-    std::memcpy(at, part.memory.data, part.memory.size);
-    part.memory.data = at;
-    at += part.memory.size;
-  }
-  Return(*loan);
-  loan->copy = copy;
 }
 
 void NodeChannel::Return(const Loan& loan) {

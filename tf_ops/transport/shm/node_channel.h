@@ -101,8 +101,6 @@ class NodeChannel {
   friend class SlotWriter;
 
   void Publish(const SlotNote& note, const std::vector<int>& readers);
-  // Copies the data and returns the slot.
-  void Evacuate(Loan* loan);
   Status Accept(int sender, const SlotNote& note);
   // The data that the note's extents name. An error for those outside of the sender's memory.
   Status Find(int sender, const SlotNote& note, std::vector<Loan::Part>* parts) const;
