@@ -6,7 +6,6 @@
 #include <system_error>
 
 #include "core/env/env.h"
-#include "transport/mpi/mpi_life.h"
 
 namespace smddp {
 namespace {
@@ -68,11 +67,17 @@ bool MeansLoss(int code) {
 }
 
 std::vector<int> TakeLosses(MPI_Comm comm) {
-  MPI_Group failed;
+  MPI_Group members, failed;
+  int count = 0;
   if (Mpix().acknowledge(comm) != MPI_SUCCESS || Mpix().failed(comm, &failed) != MPI_SUCCESS) return {};
-  const Result<std::vector<int>> ranks = RanksIn(comm, failed);
+  MPI_Comm_group(comm, &members);
+  MPI_Group_size(failed, &count);
+  std::vector<int> places(count), ranks(count);
+  for (int place = 0; place < count; ++place) places[place] = place;
+  MPI_Group_translate_ranks(failed, count, places.data(), members, ranks.data());
   MPI_Group_free(&failed);
-  return ranks.ok() ? *ranks : std::vector<int>();
+  MPI_Group_free(&members);
+  return ranks;
 }
 
 }  // namespace smddp

@@ -174,10 +174,16 @@ Result<std::unique_ptr<Communicator>> MpiCommunicator::Subset(const std::vector<
 Result<std::vector<int>> MpiCommunicator::RanksOf(const void* communicator) const {
   const MPI_Comm comm = *static_cast<const MPI_Comm*>(communicator);
   if (comm == MPI_COMM_NULL) return std::vector<int>();
-  MPI_Group theirs;
+  MPI_Group theirs, ours;
+  int size = 0;
   SMDDP_MPI(MPI_Comm_group(comm, &theirs));
-  SMDDP_ASSIGN_OR_RETURN(std::vector<int> ranks, RanksIn(comms_[0], theirs));
+  SMDDP_MPI(MPI_Comm_group(comms_[0], &ours));
+  SMDDP_MPI(MPI_Group_size(theirs, &size));
+  std::vector<int> places(size), ranks(size);
+  for (int place = 0; place < size; ++place) places[place] = place;
+  SMDDP_MPI(MPI_Group_translate_ranks(theirs, size, places.data(), ours, ranks.data()));
   MPI_Group_free(&theirs);
+  MPI_Group_free(&ours);
   if (std::count(ranks.begin(), ranks.end(), MPI_UNDEFINED) == 0) return ranks;
   return Status(Reason::kBadArgument,
                 "A process set's communicator has members that do not take part in hvd.init(). Expected: one whose "

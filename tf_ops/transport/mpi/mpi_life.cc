@@ -75,18 +75,6 @@ Status InitializeMpi(const Deadline& deadline) {
   return Status::Ok();
 }
 
-Result<std::vector<int>> RanksIn(MPI_Comm comm, MPI_Group group) {
-  MPI_Group all;
-  int size = 0;
-  SMDDP_MPI(MPI_Comm_group(comm, &all));
-  SMDDP_MPI(MPI_Group_size(group, &size));
-  std::vector<int> places(size), ranks(size);
-  for (int place = 0; place < size; ++place) places[place] = place;
-  SMDDP_MPI(MPI_Group_translate_ranks(group, size, places.data(), all, ranks.data()));
-  MPI_Group_free(&all);
-  return ranks;
-}
-
 Status MpiStatus(int code, const char* call) {
   if (code == MPI_SUCCESS) return Status::Ok();
   char text[MPI_MAX_ERROR_STRING] = {};

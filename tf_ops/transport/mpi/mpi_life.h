@@ -3,8 +3,6 @@
 
 #include <mpi.h>
 
-#include <vector>
-
 #include "core/clock.h"
 #include "core/status.h"
 
@@ -16,9 +14,6 @@ Status InitializeMpi(const Deadline& deadline);
 // As MpiLibrary::Abandon.
 void AbandonMpi();
 void ReturnToMpi();  // undoes it when a new session has begun
-
-// The ranks that the members of `group` have in `comm`; MPI_UNDEFINED: none.
-Result<std::vector<int>> RanksIn(MPI_Comm comm, MPI_Group group);
 
 // From an error code of `call`.
 Status MpiStatus(int code, const char* call);
