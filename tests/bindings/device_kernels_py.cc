@@ -81,7 +81,6 @@ class Gpu {
     facts["name"] = info.name;
     facts["uuid"] = info.uuid;
     facts["bus_id"] = info.bus_id;
-    facts["bytes"] = info.bytes;
     facts["processors"] = info.processors;
     return facts;
   }

@@ -31,7 +31,7 @@ std::vector<std::string> RunAll(const DeviceJob& job, const std::vector<std::str
   env.chunk_bytes = job.chunk_bytes;
   env.cpu_isa = "auto";
   InprocHub hub(size);
-  const auto memory = std::make_shared<std::vector<Segment>>();
+  const auto memory = std::make_shared<std::vector<std::unique_ptr<Segment>>>();
   std::vector<Topology> topologies;
   for (int rank = 0; rank < size; ++rank) {
     topologies.push_back(ValueOrThrow(Topology::Build(rank, hosts)));
@@ -47,7 +47,7 @@ std::vector<std::string> RunAll(const DeviceJob& job, const std::vector<std::str
   std::vector<std::unique_ptr<DeviceRank>> ranks;
   for (int rank = 0; rank < size; ++rank) {
     std::vector<std::byte*> segments;
-    for (const int member : topologies[rank].node().world_ranks()) segments.push_back((*memory)[member].data());
+    for (const int member : topologies[rank].node().world_ranks()) segments.push_back((*memory)[member]->data());
     auto parts = std::make_unique<FabricParts>(topologies[rank], env, RailChoice(), std::move(segments), memory,
                                                std::make_unique<InprocTransport>(hub, rank));
     ranks.push_back(std::make_unique<DeviceRank>(job, std::move(parts), meeting,

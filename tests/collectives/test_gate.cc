@@ -42,14 +42,14 @@ TEST_CASE("gate: work begins when the data are there, and its end is told once")
 TEST_CASE("gate: where there is nothing to do the end is told as well") {
   Gate gate;
   gate.ready = true;
-  CHECK(Value(Gated(gate, {3, 9}, [] { return nullptr; })->Step()) == Progress::kDone);
+  CHECK(Value(Gated(gate, {3, 9}, []() -> TaskPtr { return nullptr; })->Step()) == Progress::kDone);
   CHECK(gate.done == 1);
 }
 
 TEST_CASE("gate: its error ends the task") {
   Gate gate;
   gate.fails = true;
-  CHECK(Gated(gate, {3, 9}, [] { return nullptr; })->Step().status().message() == "no GPU");
+  CHECK(Gated(gate, {3, 9}, []() -> TaskPtr { return nullptr; })->Step().status().message() == "no GPU");
   CHECK(gate.done == 0);
 }
 

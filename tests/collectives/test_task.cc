@@ -43,15 +43,15 @@ int StepsOf(Task* task) {
 TEST_CASE("task: a sequence makes each stage when the one before is done") {
   Log log;
   std::vector<TaskFactory> stages = {
-      [&] {
+      [&]() -> TaskPtr {
         log.push_back("make a");
         return std::make_unique<Noted>("a", 2, &log);
       },
-      [&] {
+      [&]() -> TaskPtr {
         log.push_back("nothing to do");
         return nullptr;
       },
-      [&] {
+      [&]() -> TaskPtr {
         log.push_back("make b");
         return std::make_unique<Noted>("b", 1, &log);
       },
@@ -68,7 +68,8 @@ TEST_CASE("task: a sequence makes each stage when the one before is done") {
 
 TEST_CASE("task: a sequence that only waits says so") {
   Log log;
-  const TaskPtr task = Sequence({[&] { return std::make_unique<Noted>("a", 3, &log, Progress::kWaiting); }});
+  const TaskPtr task =
+      Sequence({[&]() -> TaskPtr { return std::make_unique<Noted>("a", 3, &log, Progress::kWaiting); }});
   CHECK(Value(task->Step()) == Progress::kWaiting);
   CHECK(Value(task->Step()) == Progress::kWaiting);
   CHECK(Value(task->Step()) == Progress::kDone);
@@ -130,7 +131,7 @@ TEST_CASE("task: a pipeline keeps a window of fragments, of which a late one hol
 }
 
 TEST_CASE("task: an error of a part is that of the whole") {
-  const auto failing = [] { return std::make_unique<Failing>(); };
+  const auto failing = []() -> TaskPtr { return std::make_unique<Failing>(); };
   CHECK(Sequence({failing})->Step().status().message() == "broken");
   std::vector<TaskPtr> branches;
   branches.push_back(failing());

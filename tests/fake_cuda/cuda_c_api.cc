@@ -8,10 +8,6 @@
 
 namespace fake = smddp::fake;
 
-void fake::OnDevice(smddp::Device& device, const std::function<void()>& call) {
-  static_cast<smddp::CudaDevice&>(device).RunCurrent(call);
-}
-
 // The device of the calling thread's context; -1: none.
 SMDDP_EXPORT int fake_cuda_current() { return fake::CurrentDevice(); }
 SMDDP_EXPORT void fake_cuda_set_current(int device) {

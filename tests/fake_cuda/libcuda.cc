@@ -127,12 +127,6 @@ CUresult cuDeviceGetPCIBusId(char* into, int room, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
-  NEEDS_DEVICE(device);
-  *bytes = fake::Read().memory;
-  return CUDA_SUCCESS;
-}
-
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
   NEEDS_DEVICE(device);
   switch (attribute) {

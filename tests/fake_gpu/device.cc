@@ -19,6 +19,8 @@
 namespace smddp::fake {
 namespace {
 
+thread_local int current = -1;  // as good as none: who joins a group must have chosen one
+
 class FakeDevice final : public Device {
  public:
   explicit FakeDevice(int index) {
@@ -28,10 +30,15 @@ class FakeDevice final : public Device {
     const std::string own = "-of-" + std::to_string(getpid());
     info_.uuid = "GPU-fake-" + std::to_string(index) + (settings.shared ? "" : own);
     info_.bus_id = "FAKE:" + std::to_string(index) + ":00.0" + (settings.shared || settings.slices ? "" : own);
-    info_.bytes = settings.memory;
     info_.processors = 4;
   }
   const DeviceInfo& info() const override { return info_; }
+  void RunCurrent(const std::function<void()>& call) const override {
+    const int before = current;
+    current = info_.index;
+    call();
+    current = before;
+  }
 
   Result<void*> Allocate(size_t bytes) override { return NewMemory(info_.index, bytes); }
   void Free(void* memory) override { FreeMemory(info_.index, memory); }
@@ -69,8 +76,6 @@ class FakeDevice final : public Device {
 
   DeviceInfo info_;
 };
-
-thread_local int current = -1;  // as good as none: who joins a group must have chosen one
 
 class FakePlugin final : public DevicePlugin {
  public:
@@ -112,13 +117,6 @@ class FakePlugin final : public DevicePlugin {
 }  // namespace
 
 int CurrentDevice() { return current; }
-
-void OnDevice(Device& device, const std::function<void()>& call) {
-  const int before = current;
-  current = device.info().index;
-  call();
-  current = before;
-}
 
 }  // namespace smddp::fake
 

@@ -50,7 +50,7 @@ void HandOver(void* library) {
 }
 
 Result<DeviceGroupLibrary*> LoadGroups(const std::string& path) {
-  Result<DeviceGroupLibrary*> loaded = LoadNccl(path, OnDevice);
+  Result<DeviceGroupLibrary*> loaded = LoadNccl(path);
   if (!loaded.ok() || path.empty()) return loaded;
   if (void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL); library != nullptr) HandOver(library);
   return loaded;

@@ -18,7 +18,5 @@ void HandOver(void* library);
 
 // The calling thread's device; -1: none.
 int CurrentDevice();
-// For the time of a call.
-void OnDevice(Device& device, const std::function<void()>& call);
 
 }  // namespace smddp::fake

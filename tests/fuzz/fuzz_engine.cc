@@ -98,11 +98,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   env.gradient_order = "observed";
   smddp::Topology topology = *smddp::Topology::Build(rank, {"a", same_host ? "a" : "b"});
   const auto layout = smddp::FabricParts::LayoutFor(topology, env);
-  auto memory = std::make_shared<std::vector<smddp::Segment>>();
+  auto memory = std::make_shared<std::vector<std::unique_ptr<smddp::Segment>>>();
   std::vector<std::byte*> segments;
   for (int member = 0; member < topology.local_size(); ++member) {
     memory->push_back(std::move(*smddp::Segment::Private(layout.total_bytes)));
-    segments.push_back(memory->back().data());
+    segments.push_back(memory->back()->data());
   }
   smddp::InprocHub hub(2);
   auto parts = std::make_unique<smddp::FabricParts>(topology, env, smddp::RailChoice(), segments, memory,

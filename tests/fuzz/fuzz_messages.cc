@@ -17,8 +17,7 @@ void TryAs(std::string_view bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  smddp::ControlType type;
-  (void)smddp::TypeOf(bytes, &type);
+  (void)smddp::TypeOf(bytes);
   TryAs<smddp::Announcement>(bytes);
   TryAs<smddp::Verdict>(bytes);
   TryAs<smddp::PlanOrder>(bytes);

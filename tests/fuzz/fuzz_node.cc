@@ -20,7 +20,6 @@ void WriteNote(fuzz::Input* input, const smddp::NodeLayout& layout, std::byte* s
   note.bytes = input->Take<uint8_t>() % 8 == 0 ? input->Take<uint32_t>() : input->Take<uint16_t>() % 4200;
   note.slot = input->Take<uint8_t>() % 8 == 0 ? input->Take<uint16_t>() : input->Take<uint8_t>() % 32;
   note.last = kind & 2;
-  note.control = kind & 4;
   if (kind & 8) {
     note.first_extent = input->Take<uint8_t>() % 4;
     note.extents = input->Take<uint8_t>() % 8 == 0 ? input->Take<uint16_t>() : input->Take<uint8_t>() % 4;
@@ -49,9 +48,9 @@ void WriteExtents(fuzz::Input* input, const smddp::NodeLayout& layout, std::byte
 std::vector<std::byte*> Segments(const smddp::NodeLayout& layout) {
   std::vector<std::byte*> segments;
   for (int member = 0; member < kMembers; ++member) {
-    static auto* kept = new std::vector<smddp::Segment>;
+    static auto* kept = new std::vector<std::unique_ptr<smddp::Segment>>;
     kept->push_back(std::move(*smddp::Segment::Private(layout.total_bytes)));
-    segments.push_back(kept->back().data());
+    segments.push_back(kept->back()->data());
   }
   return segments;
 }

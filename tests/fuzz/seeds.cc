@@ -40,8 +40,7 @@ std::vector<std::string> Announcements() {
     smddp::Announcement one;
     one.kind = kKinds[i];
     one.name = names[i];
-    one.dtypes = {DType::kFloat32};
-    one.shapes = {i == 0 || i > 2 ? std::vector<int64_t>{4, 2} : std::vector<int64_t>{1000, 3}};
+    one.tensors = {{DType::kFloat32, i == 0 || i > 2 ? std::vector<int64_t>{4, 2} : std::vector<int64_t>{1000, 3}}};
     one.root = i == 2 ? 1 : 0;
     if (i == 0) one.data = std::string(32, 'x');
     if (i == 4) one.splits = {2, 2};
@@ -51,10 +50,7 @@ std::vector<std::string> Announcements() {
   smddp::Announcement plan;
   plan.kind = RequestKind::kPlan;
   plan.name = kPlan;
-  for (const auto& tensor : spec.tensors) {
-    plan.dtypes.push_back(tensor.dtype);
-    plan.shapes.push_back(tensor.shape);
-  }
+  plan.tensors = spec.tensors;
   plan.facts = DescribePlan(spec);
   plan.plan_key = "p";
   all.push_back(Encode(plan));
@@ -73,8 +69,7 @@ std::vector<std::string> Answers() {
     all.push_back(Encode(verdict));
     verdict.joined = {0, 1};
     verdict.kind = verdict.request.kind = name == kPlan ? RequestKind::kPlan : RequestKind::kAllreduce;
-    verdict.request.dtypes = {DType::kFloat32};
-    verdict.request.shapes = {{1000, 3}};
+    verdict.request.tensors = {{DType::kFloat32, {1000, 3}}};
     all.push_back(Encode(verdict));
   }
   smddp::Verdict fused;
@@ -144,8 +139,7 @@ std::vector<std::pair<std::string, std::string>> Hostile() {
     smddp::Announcement one;
     one.kind = RequestKind::kAllreduce;
     one.name = "b";
-    one.dtypes = {DType::kFloat32};
-    one.shapes = {{1000, 3}};
+    one.tensors = {{DType::kFloat32, {1000, 3}}};
     change(&one);
     all.emplace_back(what, Encode(one));
     // The same as what a rank that has joined is told to take part in.
@@ -166,11 +160,11 @@ std::vector<std::pair<std::string, std::string>> Hostile() {
   verdict("fused-unknown", "b", [](Verdict* one) { one->fused = {{"nothing"}}; });
   verdict("fused-with-itself", "b", [](Verdict* one) { one->fused = {{"b"}}; });
   verdict("fused-kinds", "b", [](Verdict* one) { one->fused = {{"c"}, {"d"}, {"e"}}; });
-  announcement("shape-negative", [](Announcement* one) { one->shapes = {{-1000, 3}}; });
-  announcement("shape-too-large", [](Announcement* one) { one->shapes = {{int64_t{1} << 62, 1 << 20}}; });
+  announcement("shape-negative", [](Announcement* one) { one->tensors[0].shape = {-1000, 3}; });
+  announcement("shape-too-large", [](Announcement* one) { one->tensors[0].shape = {int64_t{1} << 62, 1 << 20}; });
   announcement("operator", [](Announcement* one) { one->op = static_cast<smddp::ReduceOp>(77); });
-  announcement("dtype", [](Announcement* one) { one->dtypes = {static_cast<DType>(99)}; });
-  announcement("dtype-without-arithmetic", [](Announcement* one) { one->dtypes = {DType::kComplex64}; });
+  announcement("dtype", [](Announcement* one) { one->tensors[0].dtype = static_cast<DType>(99); });
+  announcement("dtype-without-arithmetic", [](Announcement* one) { one->tensors[0].dtype = DType::kComplex64; });
   announcement("wire-dtype", [](Announcement* one) { one->wire_dtype = DType::kUInt8; });
   announcement("kind", [](Announcement* one) { one->kind = RequestKind::kBroadcast; });
   announcement("adasum-plan", [](Announcement* one) {
@@ -179,8 +173,7 @@ std::vector<std::pair<std::string, std::string>> Hostile() {
   });
   announcement("empty-plan", [](Announcement* one) {
     one->kind = RequestKind::kPlan;
-    one->dtypes = {};
-    one->shapes = {};
+    one->tensors = {};
   });
   smddp::PlanOrder order;
   order.plan = -1;

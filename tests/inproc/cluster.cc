@@ -51,7 +51,7 @@ class Cluster : public InprocCluster {
     for (size_t rank = 0; rank < options.host_of_rank.size(); ++rank) {
       SMDDP_ASSIGN_OR_RETURN(Topology topology,
                              Topology::Build(static_cast<int>(rank), options.host_of_rank, options.global_ranks));
-      SMDDP_ASSIGN_OR_RETURN(Segment segment, Segment::Private(FabricParts::LayoutFor(topology, env).total_bytes));
+      SMDDP_ASSIGN_OR_RETURN(auto segment, Segment::Private(FabricParts::LayoutFor(topology, env).total_bytes));
       memory_->push_back(std::move(segment));
       topologies.push_back(std::move(topology));
     }
@@ -69,7 +69,7 @@ class Cluster : public InprocCluster {
   void Add(Topology topology, const Env& env, const RailChoice& rail, bool shared_tensors) {
     const int rank = topology.rank();
     std::vector<std::byte*> segments;
-    for (int member : topology.node().world_ranks()) segments.push_back((*memory_)[member].data());
+    for (int member : topology.node().world_ranks()) segments.push_back((*memory_)[member]->data());
     const BufferView everything(nullptr, SIZE_MAX / 2);
     std::vector<BufferView> tensors(shared_tensors ? segments.size() : 0, everything);
     auto parts = std::make_unique<FabricParts>(std::move(topology), env, rail, std::move(segments), memory_,
@@ -88,7 +88,8 @@ class Cluster : public InprocCluster {
   PlanRegistry plans_;
   InprocHub hub_;
   std::vector<std::shared_ptr<TcpNetwork>> networks_;  // by rank; none where ranks do not talk over TCP
-  std::shared_ptr<std::vector<Segment>> memory_ = std::make_shared<std::vector<Segment>>();
+  std::shared_ptr<std::vector<std::unique_ptr<Segment>>> memory_ =
+      std::make_shared<std::vector<std::unique_ptr<Segment>>>();
   std::vector<std::unique_ptr<EngineSession>> sessions_;
 };
 

@@ -18,6 +18,7 @@ class NotedDevice : public Device {
     CHECK(events.empty());
   }
   const DeviceInfo& info() const override { return info_; }
+  void RunCurrent(const std::function<void()>& call) const override { call(); }
   Result<void*> Allocate(size_t bytes) override { return Add("device", bytes); }
   void Free(void* block) override { Remove(block); }
   Result<void*> AllocatePinned(size_t bytes) override { return Add("pinned", bytes); }

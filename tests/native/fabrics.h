@@ -17,7 +17,7 @@ class Fabrics {
     Env env;
     env.chunk_bytes = chunk_bytes;
     env.cpu_isa = "auto";
-    const auto memory = std::make_shared<std::vector<Segment>>();
+    const auto memory = std::make_shared<std::vector<std::unique_ptr<Segment>>>();
     std::vector<Topology> topologies;
     for (size_t rank = 0; rank < hosts.size(); ++rank) {
       topologies.push_back(Value(Topology::Build(static_cast<int>(rank), hosts)));
@@ -26,7 +26,7 @@ class Fabrics {
     for (Topology& topology : topologies) {
       const int rank = topology.rank();
       std::vector<std::byte*> segments;
-      for (const int member : topology.node().world_ranks()) segments.push_back((*memory)[member].data());
+      for (const int member : topology.node().world_ranks()) segments.push_back((*memory)[member]->data());
       parts.push_back(std::make_unique<FabricParts>(std::move(topology), env, RailChoice(), std::move(segments), memory,
                                                     std::make_unique<InprocTransport>(hub, rank)));
     }

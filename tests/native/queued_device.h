@@ -37,6 +37,7 @@ class QueuedDevice : public Device {
     CHECK(streams_.empty());
   }
   const DeviceInfo& info() const override { return info_; }
+  void RunCurrent(const std::function<void()>& call) const override { call(); }
   Result<void*> Allocate(size_t bytes) override {
     SMDDP_RETURN_IF_ERROR(broken);
     ++allocated;

@@ -24,11 +24,11 @@ inline std::unique_ptr<FabricParts> FabricOf(int rank, const Hosts& hosts, int64
   env.chunk_bytes = chunk_bytes;
   env.cpu_isa = "auto";
   Topology topology = Value(Topology::Build(rank, hosts));
-  const auto memory = std::make_shared<std::vector<Segment>>();
+  const auto memory = std::make_shared<std::vector<std::unique_ptr<Segment>>>();
   std::vector<std::byte*> segments;
   for (int member = 0; member < topology.local_size(); ++member) {
     memory->push_back(Value(Segment::Private(FabricParts::LayoutFor(topology, env).total_bytes)));
-    segments.push_back(memory->back().data());
+    segments.push_back(memory->back()->data());
   }
   return std::make_unique<FabricParts>(std::move(topology), env, RailChoice(), std::move(segments), memory,
                                        std::make_unique<InprocTransport>(hub, rank));

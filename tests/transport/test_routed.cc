@@ -8,9 +8,11 @@ namespace {
 // Ranks 0 and 1 on one host, 2 and 3 on another; one mailbox table for each kind of way.
 struct Rank {
   Rank(InprocHub& near_hub, InprocHub& far_hub, int rank)
-      : near(near_hub, rank),
+      : topology(Value(Topology::Build(rank, {"a", "a", "b", "b"}))),
+        near(near_hub, rank),
         far(far_hub, rank),
-        routed(Value(Topology::Build(rank, {"a", "a", "b", "b"})), near, &far) {}
+        routed(topology, near, &far) {}
+  const Topology topology;
   InprocTransport near, far;
   RoutedTransport routed;
 };
@@ -70,8 +72,8 @@ TEST_CASE("routed: control messages of both ways are seen, in order by sender") 
 TEST_CASE("routed: on one node there is no other side; on a node of its own a rank has both") {
   InprocHub hub(2), alone(1);
   InprocTransport only(hub, 0), itself(alone, 0);
-  RoutedTransport near(Value(Topology::Build(0, {"a", "a"})), only, nullptr);
-  RoutedTransport far(Value(Topology::Build(0, {"a", "b"})), itself, &only);
+  const Topology one_node = Value(Topology::Build(0, {"a", "a"})), two_nodes = Value(Topology::Build(0, {"a", "b"}));
+  RoutedTransport near(one_node, only, nullptr), far(two_nodes, itself, &only);
   for (RoutedTransport* routed : {&near, &far}) {
     CHECK_FALSE(Value(routed->Progress()));
     CHECK_FALSE(routed->busy());

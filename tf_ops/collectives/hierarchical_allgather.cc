@@ -85,15 +85,11 @@ struct Call {
     }
     const int64_t piece = PieceBytes(fabric);
     chunks = static_cast<int>((longest + piece - 1) / piece);
-    for (int member = 0; member < fabric.node.size(); ++member) {
-      if (member != fabric.node.position()) other_members.push_back(member);
-    }
   }
 
   const Fabric& fabric;
   const uint32_t operation;
   std::vector<Bytes> of_rank;
-  std::vector<int> other_members;  // of my node
   int chunks = 0;
 
   Tag tag(uint8_t stage, int chunk) const { return {operation, stage, static_cast<uint16_t>(chunk)}; }
@@ -119,11 +115,12 @@ struct Call {
 
   // False: no slot is free.
   bool Publish(const Bytes& bytes, Pool pool, const Tag& tag) const {
-    if (bytes.size() == 0 || other_members.empty()) return true;
+    const std::vector<int>& others = fabric.node.others();
+    if (bytes.size() == 0 || others.empty()) return true;
     Slot slot;
     if (!fabric.node.Reserve(pool, &slot)) return false;
     bytes.CopyTo(slot.memory.data);
-    fabric.node.Publish(slot, tag, bytes.size(), other_members);
+    fabric.node.Publish(slot, tag, bytes.size(), others);
     fabric.node.Release(&slot);
     return true;
   }
@@ -224,7 +221,7 @@ TaskPtr GatherOwn(const CallPtr& call, int chunk) {
                            [call, tag, own = call->OwnOf(call->fabric.node.position(), chunk)] {
                              return call->Publish(own, Pool::kContribution, tag);
                            }));
-  for (int member : call->other_members) {
+  for (int member : call->fabric.node.others()) {
     Bytes part = call->OwnOf(member, chunk);
     if (part.size() == 0) continue;
     branches.push_back(Collect(call, member, tag, {std::move(part)}));

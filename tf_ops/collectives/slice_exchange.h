@@ -26,9 +26,8 @@ class SliceExchange {
   Status Scatter(Transfers* transfers, std::byte* received) const {
     const size_t each = mine().size;
     return ForEachPeer(group_, me_, [&](int peer) {
-      const Tag tag = StageTag(kRailReduceScatterStage);
-      SMDDP_RETURN_IF_ERROR(transfers->Recv(group_.world_rank(peer), tag, {received + each * peer, each}));
-      return transfers->Send(group_.world_rank(peer), tag, Bytes(Slice(peer)));
+      const BufferView in = {received + each * peer, each};
+      return transfers->Swap(group_.world_rank(peer), StageTag(kRailReduceScatterStage), Bytes(Slice(peer)), in);
     });
   }
   // The copies of my slice by member, my own one in place.
@@ -43,9 +42,7 @@ class SliceExchange {
   Status Gather(Transfers* transfers) const {
     return ForEachPeer(group_, me_, [&](int peer) {
       if ((peer - me_) % call_.need_every != 0) return Status::Ok();
-      const Tag tag = StageTag(kRailAllgatherStage);
-      SMDDP_RETURN_IF_ERROR(transfers->Recv(group_.world_rank(peer), tag, Bytes(Slice(peer))));
-      return transfers->Send(group_.world_rank(peer), tag, mine());
+      return transfers->Swap(group_.world_rank(peer), StageTag(kRailAllgatherStage), mine(), Bytes(Slice(peer)));
     });
   }
 

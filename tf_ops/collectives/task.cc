@@ -16,7 +16,7 @@ class SequenceTask : public Task {
     while (true) {
       if (current_ == nullptr) {
         if (next_ == stages_.size()) return Progress::kDone;
-        current_ = stages_[next_++]();
+        SMDDP_ASSIGN_OR_RETURN(current_, stages_[next_++]());
         continue;
       }
       SMDDP_ASSIGN_OR_RETURN(const Progress progress, current_->Step());

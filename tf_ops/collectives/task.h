@@ -29,10 +29,10 @@ class Task {
   virtual std::string Describe() const = 0;
 };
 using TaskPtr = std::unique_ptr<Task>;
-using TaskFactory = std::function<TaskPtr()>;
+using TaskFactory = std::function<Result<TaskPtr>()>;
 
 // Runs stages one after another; a stage is made when the one before it is done. A factory may return null: nothing
-// to do.
+// to do; an error is the task's.
 TaskPtr Sequence(std::vector<TaskFactory> stages);
 // Runs all branches concurrently; done when all are.
 TaskPtr Parallel(std::vector<TaskPtr> branches);

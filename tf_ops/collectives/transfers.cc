@@ -49,6 +49,11 @@ Status Transfers::Recv(int peer, Tag tag, BufferView bytes) {
   return ForEachPiece(peer, bytes, [&](BufferView piece) { return transport_.Recv(peer, tag, piece); });
 }
 
+Status Transfers::Swap(int peer, Tag tag, BufferView out, BufferView in) {
+  SMDDP_RETURN_IF_ERROR(Recv(peer, tag, in));
+  return Send(peer, tag, out);
+}
+
 Result<bool> Transfers::AllDone() {
   for (auto at = pending_.begin(); at != pending_.end();) {
     SMDDP_ASSIGN_OR_RETURN(const bool done, transport_.Test(at->ticket));

@@ -18,6 +18,8 @@ class Transfers {
   // Empty buffers are not sent, and large ones are sent in pieces: both sides know the length.
   Status Send(int peer, Tag tag, BufferView bytes);
   Status Recv(int peer, Tag tag, BufferView bytes);
+  // Both with one peer.
+  Status Swap(int peer, Tag tag, BufferView out, BufferView in);
   // True when all that was started has finished.
   Result<bool> AllDone();
   // "waiting for rank 2"

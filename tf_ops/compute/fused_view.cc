@@ -10,13 +10,6 @@ namespace {
 // written.
 constexpr int64_t kUncachedBytes = 4 << 20;
 
-const void* At(const void* base, int64_t element, DType dtype) {
-  return static_cast<const std::byte*>(base) + element * static_cast<int64_t>(SizeOf(dtype));
-}
-void* At(void* base, int64_t element, DType dtype) {
-  return static_cast<std::byte*>(base) + element * static_cast<int64_t>(SizeOf(dtype));
-}
-
 }  // namespace
 
 FusedView::FusedView(DType dtype, DType wire, const std::vector<Piece>& pieces, Scaling before, Scaling after,
@@ -50,16 +43,16 @@ const void* FusedView::Direct(Range range) const {
   if (range.empty() || !inputs_are_packed()) return nullptr;
   const size_t i = std::upper_bound(starts_.begin(), starts_.end(), range.begin) - starts_.begin() - 1;
   const bool direct = range.end <= starts_[i + 1] && pieces_[i].input != nullptr;
-  return direct ? At(pieces_[i].input, range.begin - starts_[i], dtype_) : nullptr;
+  return direct ? ElementAt(pieces_[i].input, range.begin - starts_[i], dtype_) : nullptr;
 }
 
 void FusedView::Pack(Range range, void* into) const {
   ForEach(range, [&](const Piece& piece, int64_t first, int64_t count, int64_t offset) {
     if (piece.input == nullptr) {
-      std::memset(At(into, offset, wire_), 0, static_cast<size_t>(count) * SizeOf(wire_));
+      std::memset(ElementAt(into, offset, wire_), 0, static_cast<size_t>(count) * SizeOf(wire_));
       return;
     }
-    compute_.Cast(At(into, offset, wire_), wire_, At(piece.input, first, dtype_), dtype_, count, before_);
+    compute_.Cast(ElementAt(into, offset, wire_), wire_, ElementAt(piece.input, first, dtype_), dtype_, count, before_);
   });
 }
 
@@ -68,7 +61,7 @@ void FusedView::Unpack(Range range, const void* from, bool finished) const {
   ForEach(range, [&](const Piece& piece, int64_t first, int64_t count, int64_t offset) {
     if (piece.output == nullptr) return;
     const auto cast = large && piece.output != piece.input ? &Compute::CastUncached : &Compute::Cast;
-    (compute_.*cast)(At(piece.output, first, dtype_), dtype_, At(from, offset, wire_), wire_, count,
+    (compute_.*cast)(ElementAt(piece.output, first, dtype_), dtype_, ElementAt(from, offset, wire_), wire_, count,
                      finished ? Scaling() : after_);
   });
 }
@@ -76,7 +69,7 @@ void FusedView::Unpack(Range range, const void* from, bool finished) const {
 std::vector<PieceRange> FusedView::PieceRanges(Range range) const {
   std::vector<PieceRange> ranges;
   ForEach(range, [&](const Piece& piece, int64_t first, int64_t count, int64_t offset) {
-    const auto of = [&](auto* base) { return base != nullptr ? At(base, first, dtype_) : base; };
+    const auto of = [&](auto* base) { return base != nullptr ? ElementAt(base, first, dtype_) : base; };
     const int64_t begin = range.begin + offset;
     ranges.push_back({{begin, begin + count},
                       static_cast<const std::byte*>(of(piece.input)),

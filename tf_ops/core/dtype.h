@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 #include "core/status.h"
 
@@ -36,6 +37,13 @@ Result<DType> DTypeFromName(const std::string& name);
 bool IsFloating(DType dtype);   // float16, bfloat16, float32, float64
 bool IsHalf(DType dtype);       // float16, bfloat16
 bool IsReducible(DType dtype);  // has arithmetic in compute/
+
+// The address of an element of an array.
+template <class T>
+T* ElementAt(T* base, int64_t element, DType dtype) {
+  using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+  return static_cast<Byte*>(base) + element * static_cast<int64_t>(SizeOf(dtype));
+}
 
 // Horovod's numbers, so that scripts that print or compare them see the same integers.
 enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kAdasum = 2, kMin = 3, kMax = 4, kProduct = 5 };

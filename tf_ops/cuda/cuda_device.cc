@@ -27,7 +27,6 @@ Result<DeviceInfo> Describe(const Driver& driver, CUdevice device, int index) {
   SMDDP_CUDA(driver, cuDeviceGetName, name, sizeof(name), device);
   SMDDP_CUDA(driver, cuDeviceGetUuid_v2, &uuid, device);
   SMDDP_CUDA(driver, cuDeviceGetPCIBusId, bus_id, sizeof(bus_id), device);
-  SMDDP_CUDA(driver, cuDeviceTotalMem_v2, &info.bytes, device);
   SMDDP_CUDA(driver, cuDeviceGetAttribute, &info.processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
   info.index = index;
   info.name = name;

@@ -1,7 +1,6 @@
 // Device over the driver.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -18,8 +17,7 @@ class CudaDevice : public Device {
   static Result<std::unique_ptr<CudaDevice>> Open(const Driver& driver, int index, const KernelImage& image);
 
   const DeviceInfo& info() const override { return info_; }
-  // Runs `call` with this device as the calling thread's current one.
-  void RunCurrent(const std::function<void()>& call) const {
+  void RunCurrent(const std::function<void()>& call) const override {
     const Current current(*this);
     call();
   }

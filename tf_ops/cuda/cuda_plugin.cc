@@ -75,11 +75,7 @@ class CudaPlugin : public DevicePlugin {
     return index;
   }
 
-  Result<DeviceGroupLibrary*> Groups() override {
-    return LoadNccl(nccl_, [](Device& device, const std::function<void()>& call) {
-      static_cast<CudaDevice&>(device).RunCurrent(call);
-    });
-  }
+  Result<DeviceGroupLibrary*> Groups() override { return LoadNccl(nccl_); }
 
  private:
   const std::string nccl_;

@@ -13,7 +13,7 @@ namespace smddp {
 #define SMDDP_DRIVER_FUNCTIONS(F) \
   F(cuInit) F(cuDriverGetVersion) F(cuGetErrorName) F(cuGetErrorString) \
   F(cuDeviceGetCount) F(cuDeviceGet) F(cuDeviceGetName) F(cuDeviceGetUuid_v2) F(cuDeviceGetPCIBusId) \
-  F(cuDeviceTotalMem_v2) F(cuDeviceGetAttribute) F(cuDevicePrimaryCtxRetain) \
+  F(cuDeviceGetAttribute) F(cuDevicePrimaryCtxRetain) \
   F(cuCtxGetCurrent) F(cuCtxSetCurrent) F(cuCtxGetStreamPriorityRange) F(cuPointerGetAttribute) \
   F(cuMemAlloc_v2) F(cuMemFree_v2) F(cuMemHostAlloc) F(cuMemFreeHost) F(cuMemcpyAsync) \
   F(cuStreamCreateWithPriority) F(cuStreamDestroy_v2) F(cuStreamWaitEvent) \

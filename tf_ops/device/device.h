@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 
 #include "compute/fused_view.h"
@@ -25,7 +26,6 @@ struct DeviceInfo {
   std::string name;    // "NVIDIA H200"
   std::string uuid;    // of the physical device, the same in all processes
   std::string bus_id;  // "0000:3B:00.0", for users
-  size_t bytes = 0;    // of its memory
   int processors = 0;  // streaming multiprocessors
 };
 
@@ -33,6 +33,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
+  // Runs `call` with this device as the calling thread's current one.
+  virtual void RunCurrent(const std::function<void()>& call) const = 0;
 
   // --- Memory. Aligned to 256 bytes. ---
   virtual Result<void*> Allocate(size_t bytes) = 0;

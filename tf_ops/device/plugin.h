@@ -29,7 +29,7 @@ class DevicePlugin {
 };
 
 // Increase it whenever an interface in this folder changes. A plug-in of another version returns null.
-constexpr int kDevicePluginVersion = 4;
+constexpr int kDevicePluginVersion = 5;
 // The function that the library exports. `nccl`: the path of NCCL; "" looks beside TensorFlow's and then in the
 // dynamic linker's path.
 using MakeDevicePlugin = DevicePlugin*(int version, const char* nccl);

@@ -11,6 +11,7 @@
 #include "core/shape.h"
 #include "core/slice.h"
 #include "core/status.h"
+#include "core/wire.h"
 
 namespace smddp {
 
@@ -48,6 +49,7 @@ struct TensorSpec {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
 
+  SMDDP_FIELDS(dtype, shape);
   int64_t elements() const { return ElementCount(shape); }
 };
 

@@ -58,8 +58,6 @@ std::vector<int> NumberPlaces(const std::vector<std::string>& places) {
   return numbers;
 }
 
-bool IsOurs(const std::string& type) { return type.rfind("Smddp", 0) == 0; }
-
 std::string TextOf(const AttrSlice& attributes, const char* name) {
   std::string text;
   return tensorflow::TryGetNodeAttr(attributes, name, &text) ? text : "";
@@ -75,7 +73,7 @@ bool IsPlanned(const AttrSlice& attributes) { return attributes.Find("plan_key")
 
 // The key by which the ranks match a collective: its plan or its name, with its process set; "" for other ops.
 std::string MatchedBy(const std::string& type, const AttrSlice& attributes) {
-  if (!IsOurs(type) || attributes.Find("tensor_name") == nullptr) return "";
+  if (type.rfind("Smddp", 0) != 0 || attributes.Find("tensor_name") == nullptr) return "";
   const std::string set = std::to_string(NumberOf(attributes, "process_set"));
   const bool planned = IsPlanned(attributes) || TextOf(attributes, "kind") == "reduce_gradients";
   if (planned) return set + " plan " + std::to_string(NumberOf(attributes, "plan"));

@@ -60,14 +60,6 @@ bool IsOnDevice(tensorflow::OpKernelContext* context, int index) {
          context->input_memory_type(index) == tensorflow::DEVICE_MEMORY;
 }
 
-// With TensorFlow's stream, for the tensors that are the first inputs of `context`. They must be all on the GPU or all
-// in host memory; in host memory nothing is done. kUnsupported: a GPU of another vendor.
-Status PutInputsInOrder(tensorflow::OpKernelContext* context, std::vector<TensorRef>* tensors) {
-  if (tensors->empty() || !IsOnDevice(context, 0)) return Status::Ok();
-  SMDDP_ASSIGN_OR_RETURN(void* const stream, ComputeStream(context));
-  return PutInOrder(stream, tensors);
-}
-
 }  // namespace
 
 absl::Status ToTensorFlow(const Status& status) {
@@ -106,16 +98,18 @@ Result<TensorRef> InPlaceOrNewOutput(tensorflow::OpKernelContext* context, int i
   return MakeTensorRef(input, output);
 }
 
-Result<TensorRef> InputAlone(tensorflow::OpKernelContext* context, int index) {
-  return MakeTensorRef(context->input(index), nullptr);
+Result<tensorflow::Tensor*> NewOutput(tensorflow::OpKernelContext* context, int index,
+                                      const tensorflow::TensorShape& shape) {
+  tensorflow::Tensor* output = nullptr;
+  const absl::Status allocated = context->allocate_output(index, shape, &output);
+  if (!allocated.ok()) return FromTensorFlow(allocated);
+  return output;
 }
 
 Result<void*> AllocateRows(tensorflow::OpKernelContext* context, int index, int64_t rows) {
   tensorflow::TensorShape shape = context->input(index).shape();
   shape.set_dim(0, rows);
-  tensorflow::Tensor* output = nullptr;
-  const absl::Status allocated = context->allocate_output(index, shape, &output);
-  if (!allocated.ok()) return FromTensorFlow(allocated);
+  SMDDP_ASSIGN_OR_RETURN(tensorflow::Tensor* const output, NewOutput(context, index, shape));
   return output->data();
 }
 
@@ -132,14 +126,16 @@ Status PutInOrder(void* stream, std::vector<TensorRef>* tensors) {
   return Status::Ok();
 }
 
-Result<std::vector<TensorRef>> MakeTensorRefs(tensorflow::OpKernelContext* context, const MakeRef& make) {
+Result<std::vector<TensorRef>> MakeTensorRefs(tensorflow::OpKernelContext* context, int count, const MakeRef& make) {
   std::vector<TensorRef> refs;
-  refs.reserve(context->num_inputs());
-  for (int index = 0; index < context->num_inputs(); ++index) {
-    SMDDP_ASSIGN_OR_RETURN(TensorRef ref, make(context, index));
+  refs.reserve(count);
+  for (int index = 0; index < count; ++index) {
+    SMDDP_ASSIGN_OR_RETURN(TensorRef ref, make(index));
     refs.push_back(std::move(ref));
   }
-  SMDDP_RETURN_IF_ERROR(PutInputsInOrder(context, &refs));
+  if (refs.empty() || !IsOnDevice(context, 0)) return refs;
+  SMDDP_ASSIGN_OR_RETURN(void* const stream, ComputeStream(context));
+  SMDDP_RETURN_IF_ERROR(PutInOrder(stream, &refs));
   return refs;
 }
 

@@ -31,8 +31,9 @@ Result<TensorRef> MakeTensorRef(const tensorflow::Tensor& input, tensorflow::Ten
 // otherwise.
 Result<TensorRef> InPlaceOrNewOutput(tensorflow::OpKernelContext* context, int index);
 
-// Input `index` only: the result is allocated later.
-Result<TensorRef> InputAlone(tensorflow::OpKernelContext* context, int index);
+// Output `index`.
+Result<tensorflow::Tensor*> NewOutput(tensorflow::OpKernelContext* context, int index,
+                                      const tensorflow::TensorShape& shape);
 // Output `index`, of the shape of input `index` but with `rows` rows.
 Result<void*> AllocateRows(tensorflow::OpKernelContext* context, int index, int64_t rows);
 
@@ -41,9 +42,10 @@ Result<void*> AllocateRows(tensorflow::OpKernelContext* context, int index, int6
 // nothing is on a GPU.
 Status PutInOrder(void* stream, std::vector<TensorRef>* tensors);
 
-// References to all inputs of `context`, made by `make` (context, index); stops at the first error. Inputs on a GPU are
-// put in order with TensorFlow's stream.
-using MakeRef = std::function<Result<TensorRef>(tensorflow::OpKernelContext*, int)>;
-Result<std::vector<TensorRef>> MakeTensorRefs(tensorflow::OpKernelContext* context, const MakeRef& make);
+// References to the first `count` inputs of `context`, made by `make`; stops at the first error. Inputs on a GPU are
+// put in order with TensorFlow's stream; they must be all there or all in host memory. kUnsupported: a GPU of another
+// vendor.
+using MakeRef = std::function<Result<TensorRef>(int index)>;
+Result<std::vector<TensorRef>> MakeTensorRefs(tensorflow::OpKernelContext* context, int count, const MakeRef& make);
 
 }  // namespace smddp::ops

@@ -43,10 +43,8 @@ Result<Topology> Topology::Build(int my_rank, const std::vector<std::string>& ho
   for (const Group& node : topology.nodes_) {
     if (topology.local_rank_ < node.size()) with_my_local_rank.push_back(node.world_rank(topology.local_rank_));
   }
-  const Group cross(with_my_local_rank);
-  topology.cross_size_ = cross.size();
-  topology.cross_rank_ = cross.position_of(my_rank);
-  if (topology.is_reducer()) topology.rail_ = cross;
+  topology.cross_ = Group(std::move(with_my_local_rank));
+  if (topology.is_reducer()) topology.rail_ = topology.cross_;
   return topology;
 }
 

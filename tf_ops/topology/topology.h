@@ -61,16 +61,16 @@ class Topology {
   const Group& rail() const { return rail_; }
 
   // Horovod's "cross" numbers: among the nodes that have my local rank, how many there are and which one is mine.
-  int cross_rank() const { return cross_rank_; }
-  int cross_size() const { return cross_size_; }
+  int cross_rank() const { return cross_.position_of(rank_); }
+  int cross_size() const { return cross_.size(); }
 
   int node_of(int world_rank) const { return node_of_[world_rank]; }
   // "node1": the part of the host id before the first ":".
   std::string host_name(int world_rank) const;
 
  private:
-  int rank_ = 0, local_rank_ = 0, node_index_ = 0, rail_count_ = 1, cross_rank_ = 0, cross_size_ = 1;
-  Group all_, rail_, global_;
+  int rank_ = 0, local_rank_ = 0, node_index_ = 0, rail_count_ = 1;
+  Group all_, rail_, cross_, global_;
   std::vector<Group> nodes_;
   std::vector<int> node_of_;
   std::vector<std::string> hosts_;

@@ -11,18 +11,12 @@ Result<Ticket> Mark(Result<Ticket> ticket, bool near) {
 
 }  // namespace
 
-RoutedTransport::RoutedTransport(const Topology& topology, Transport& near, Transport* far) : near_(near), far_(far) {
-  for (int rank = 0; rank < topology.size(); ++rank) {
-    is_near_.push_back(topology.node_of(rank) == topology.node_index());
-  }
-}
-
 Result<Ticket> RoutedTransport::Send(int peer, Tag tag, BufferView bytes) {
-  return Mark(For(peer).Send(peer, tag, bytes), is_near_[peer]);
+  return Mark(For(peer).Send(peer, tag, bytes), IsNear(peer));
 }
 
 Result<Ticket> RoutedTransport::Recv(int peer, Tag tag, BufferView bytes) {
-  return Mark(For(peer).Recv(peer, tag, bytes), is_near_[peer]);
+  return Mark(For(peer).Recv(peer, tag, bytes), IsNear(peer));
 }
 
 Result<bool> RoutedTransport::Progress() {

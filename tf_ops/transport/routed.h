@@ -9,10 +9,11 @@
 
 namespace smddp {
 
-// `far` may be null when no rank is there.
+// `far` may be null when no rank is there. All outlive it.
 class RoutedTransport : public Transport {
  public:
-  RoutedTransport(const Topology& topology, Transport& near, Transport* far);
+  RoutedTransport(const Topology& topology, Transport& near, Transport* far)
+      : topology_(topology), near_(near), far_(far) {}
 
   Result<Ticket> Send(int peer, Tag tag, BufferView bytes) override;
   Result<Ticket> Recv(int peer, Tag tag, BufferView bytes) override;
@@ -29,9 +30,10 @@ class RoutedTransport : public Transport {
   bool Abort() override;
 
  private:
-  Transport& For(int peer) { return is_near_[peer] ? near_ : *far_; }
+  bool IsNear(int peer) const { return topology_.node_of(peer) == topology_.node_index(); }
+  Transport& For(int peer) { return IsNear(peer) ? near_ : *far_; }
 
-  std::vector<bool> is_near_;
+  const Topology& topology_;
   Transport& near_;
   Transport* far_;
 };

@@ -53,6 +53,15 @@ bool TakeOldest(std::deque<T>* queue, T* into) {
   queue->pop_front();
   return true;
 }
+// The same of the queue of that key; a queue goes with its last element.
+template <class Queues, class T>
+bool TakeOldest(Queues* queues, const typename Queues::key_type& key, T* into) {
+  const auto at = queues->find(key);
+  if (at == queues->end()) return false;
+  TakeOldest(&at->second, into);
+  if (at->second.empty()) queues->erase(at);
+  return true;
+}
 
 // Threads:   one thread, the engine's, makes all calls.
 // Ownership: the caller keeps `bytes` alive until Test has said that the ticket is done, or Abort was called.

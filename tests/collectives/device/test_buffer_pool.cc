@@ -12,31 +12,31 @@ using Calls = std::vector<std::string>;
 Result<bool> Always() { return true; }
 
 // For work on a stream, or for the host.
-BufferLease Taken(BufferPool& pool, size_t bytes, std::optional<DeviceStream> stream = std::nullopt) {
-  BufferLease lease;
-  CHECK(Value(pool.Take(&lease, bytes, stream)));
-  return lease;
-}
+struct Taken : BufferLease {
+  Taken(BufferPool& pool, size_t bytes, std::optional<DeviceStream> stream = std::nullopt) {
+    CHECK(Value(pool.Take(this, bytes, stream)));
+  }
+};
 
 TEST_CASE("buffer pool: a block that is given back is used again, after the work that is on it") {
   NotedDevice device;
   EventPool events(device);
   BufferPool pool(device, BufferPool::Kind::kDevice, Always);
-  BufferLease lease = Taken(pool, 100'000, StreamOf(1));
+  Taken lease(pool, 100'000, StreamOf(1));
   CHECK(lease.held());
   std::byte* const data = lease.data();
   CHECK(device.calls == Calls{"device 131072"});
-  BufferLease other = Taken(pool, 100'000, StreamOf(1));
+  Taken other(pool, 100'000, StreamOf(1));
   CHECK(other.data() != data);
   device.calls.clear();
   lease.GiveBack(Value(events.Mark(StreamOf(1))));
   CHECK_FALSE(lease.held());
-  BufferLease again = Taken(pool, 90'000, StreamOf(2));
+  Taken again(pool, 90'000, StreamOf(2));
   CHECK(again.data() == data);
   CHECK(device.calls == Calls{"record 1", "wait 2"});
   again.GiveBack(nullptr);
   device.calls.clear();
-  BufferLease third = Taken(pool, 90'000, StreamOf(3));  // its work had ended
+  Taken third(pool, 90'000, StreamOf(3));  // its work had ended
   CHECK(third.data() == data);
   CHECK(device.calls.empty());
 }
@@ -45,11 +45,11 @@ TEST_CASE("buffer pool: the host gets only what no work touches any more") {
   NotedDevice device;
   EventPool events(device);
   BufferPool pool(device, BufferPool::Kind::kPinned, Always);
-  BufferLease lease = Taken(pool, 1000);
+  Taken lease(pool, 1000);
   std::byte* const data = lease.data();
   CHECK(device.calls == Calls{"pinned 65536"});
   lease.GiveBack(Value(events.Mark(StreamOf(1))));
-  BufferLease other = Taken(pool, 1000);
+  Taken other(pool, 1000);
   CHECK(other.data() != data);
   device.done = true;
   std::this_thread::sleep_for(std::chrono::milliseconds(1));  // longer than an answer of the GPU is kept
@@ -59,12 +59,12 @@ TEST_CASE("buffer pool: the host gets only what no work touches any more") {
 TEST_CASE("buffer pool: the smallest block that fits is taken, and none that is far too large") {
   NotedDevice device;
   BufferPool pool(device, BufferPool::Kind::kDevice, Always);
-  BufferLease large = Taken(pool, 8 << 20, nullptr), small = Taken(pool, 3 << 20, nullptr);
+  Taken large(pool, 8 << 20, nullptr), small(pool, 3 << 20, nullptr);
   std::byte* const large_data = large.data();
   std::byte* const small_data = small.data();
   large.GiveBack(nullptr);
   small.GiveBack(nullptr);
-  BufferLease fits = Taken(pool, 2 << 20, nullptr);
+  Taken fits(pool, 2 << 20, nullptr);
   CHECK(fits.data() == small_data);
   CHECK(Taken(pool, 64 << 10, nullptr).data() != large_data);
 }
@@ -88,7 +88,7 @@ TEST_CASE("buffer pool: where nothing may be allocated now, a lease is refused a
   CHECK_FALSE(refused.held());
   CHECK(device.calls.empty());
   may = true;
-  BufferLease first = Taken(pool, 1000, nullptr);
+  Taken first(pool, 1000, nullptr);
   first.GiveBack(nullptr);
   may = false;
   CHECK_FALSE(Value(pool.Take(&refused, 1000, nullptr)));  // although a block is free now

@@ -147,7 +147,6 @@ TEST_CASE("decide: gradients on no GPU stay where they are") {
 RankDeviceInfo Full() {
   RankDeviceInfo info = Info("GPU-1");
   info.device.index = 3;
-  info.device.bytes = int64_t{80} << 30;
   info.device.processors = 132;
   info.why_no_group = std::string("because\0of", 10);
   info.shares_device = true;
@@ -163,7 +162,6 @@ TEST_CASE("decide: device infos travel") {
   CHECK(got.device.name == "Fake");
   CHECK(got.device.bus_id == "bus of GPU-1");
   CHECK(got.device.index == 3);
-  CHECK(got.device.bytes == full.device.bytes);
   CHECK(got.device.processors == 132);
   CHECK(got.group_version == kNccl);
   CHECK(got.why_no_group == full.why_no_group);

@@ -33,11 +33,14 @@ TEST_CASE("the launcher is the nearest ancestor with the name of one") {
   for (const char* name : {"prted", "hydra_pmi_proxy", "slurmstepd"}) {
     CAPTURE(name);
     CHECK(BelowProcess(name, [](pid_t parent) {
-            const Launcher launcher = Launcher::Find();
-            return launcher.process() != parent ? 1 : launcher.lives() ? 0 : 2;
+            const std::optional<Launcher> launcher = Launcher::Find();
+            return !launcher || launcher->process() != parent ? 1 : launcher->lives() ? 0 : 2;
           }) == 0);
   }
-  CHECK(BelowProcess("another", [](pid_t parent) { return Launcher::Find().process() == parent; }) == 0);
+  CHECK(BelowProcess("another", [](pid_t parent) {
+          const std::optional<Launcher> launcher = Launcher::Find();
+          return launcher && launcher->process() == parent;
+        }) == 0);
 }
 
 void Tell(int file, char byte) { (void)!write(file, &byte, 1); }
@@ -54,12 +57,12 @@ TEST_CASE("a launcher that has ended does not live, also while nobody has waited
   if (launcher == 0) {
     prctl(PR_SET_NAME, "prterun");
     if (fork() == 0) {
-      const Launcher found = Launcher::Find();
-      Tell(answers[1], found.lives() ? 'y' : 'n');
+      const std::optional<Launcher> found = Launcher::Find();
+      Tell(answers[1], found && found->lives() ? 'y' : 'n');
       Heard(to_rank[0]);
-      Tell(answers[1], found.lives() ? 'y' : 'n');
+      Tell(answers[1], found && found->lives() ? 'y' : 'n');
       Heard(to_rank[0]);
-      Tell(answers[1], found.lives() ? 'y' : 'n');
+      Tell(answers[1], found && found->lives() ? 'y' : 'n');
       _exit(0);
     }
     Heard(to_launcher[0]);

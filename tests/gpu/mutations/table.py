@@ -89,9 +89,9 @@ MUTATIONS = (
     ),
     Mutation(
         "NCCL joins in the wrong context",
-        _PLUGIN,
-        "static_cast<CudaDevice&>(device).RunCurrent(call);",
-        "(void)device, call();",
+        f"{_CUDA}/cuda_device.h",
+        "    const Current current(*this);\n    call();",
+        "    call();",
         BUCKETS,
     ),
     Mutation("drivers of every age", f"{_CUDA}/driver.cc", "if (found < needed) {", "if (found < 0) {", ADAPTER),
@@ -146,8 +146,8 @@ MUTATIONS = (
     _of_ops(
         "tensors on a GPU are taken for tensors in host memory",
         _TENSORS,
-        "if (tensors->empty() || !IsOnDevice(context, 0)) return Status::Ok();",
-        "return Status::Ok();",
+        "if (refs.empty() || !IsOnDevice(context, 0)) return refs;",
+        "return refs;",
     ),
     _of_ops(
         "tensors that a kernel asked for in host memory are taken for tensors on the GPU",

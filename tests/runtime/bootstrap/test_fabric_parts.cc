@@ -31,8 +31,8 @@ TEST_CASE("fabric: the death of a member is what `lives` says") {
   Env env;
   env.chunk_bytes = 4096;
   env.cpu_isa = "generic";
-  const auto memory = std::make_shared<Segment>(
-      Value(Segment::Private(FabricParts::LayoutFor(Value(Topology::Build(0, {"a"})), env).total_bytes)));
+  const std::shared_ptr<Segment> memory =
+      Value(Segment::Private(FabricParts::LayoutFor(Value(Topology::Build(0, {"a"})), env).total_bytes));
   const FabricParts parts(Value(Topology::Build(0, {"a"})), env, {}, {memory->data()}, memory, nullptr,
                           [](int member) { return member != 1; });
   CHECK(parts.Lives(0));

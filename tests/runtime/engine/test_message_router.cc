@@ -61,10 +61,11 @@ struct Job {
   InprocHub hub{5};
   std::vector<std::unique_ptr<InprocTransport>> transports = Transports(&hub);
   NotedBus bus{2, {"a", "a", "b", "b", "b"}};
-  Heartbeat heartbeat{bus.topology(), 10};
+  Departures departures{bus.topology()};
+  Heartbeat heartbeat{bus.topology(), departures, 10};
   Reader reader, always;
   std::vector<Component*> components = {&reader, &always};
-  MessageRouter router{bus, *transports[2], heartbeat, components};
+  MessageRouter router{bus, *transports[2], departures, heartbeat, components};
   bool worked_ = false;
 };
 
@@ -134,7 +135,7 @@ TEST_CASE(
   CHECK(job.router.ended_rank() == -1);
   job.FromOther(4, Encode(goodbye));
   CHECK(job.router.ended_rank() == 4);
-  CHECK(job.router.departures().has(4));
+  CHECK(job.departures.has(4));
   CHECK(job.reader.left == std::vector<int>{4});
   CHECK(job.always.left == std::vector<int>{4});
   job.At(4);

@@ -17,7 +17,9 @@ int64_t Ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 class Watch {
  public:
   explicit Watch(int rank, const Hosts& hosts = kHosts, double timeout_s = kTimeout)
-      : topology_(Value(Topology::Build(rank, hosts))), heartbeat_(topology_, timeout_s) {}
+      : topology_(Value(Topology::Build(rank, hosts))),
+        departures_(topology_),
+        heartbeat_(topology_, departures_, timeout_s) {}
 
   using Signs = std::vector<std::pair<double, bool>>;     // by member: when it beat last, and whether it is dead
   std::string FindLost(double now, const Signs& signs) {  // "": nobody
@@ -34,11 +36,12 @@ class Watch {
   void Heard(int rank, double now) { heartbeat_.Heard(rank, Ns(now)); }
   // The kernel of that rank's host has acknowledged nothing for so many seconds.
   void Unanswered(int rank, double seconds) { heartbeat_.Unanswered(rank, Ns(seconds)); }
-  void Left(int rank, bool reads = false) { heartbeat_.Left(rank, reads); }
+  void Left(int rank, bool reads = false) { departures_.Add(rank, {/*clean=*/true, reads, /*told=*/{}}, /*now_ns=*/0); }
   std::vector<int> Due(double now) { return heartbeat_.Due(Ns(now)); }
 
  private:
   const Topology topology_;
+  Departures departures_;
   Heartbeat heartbeat_;
 };
 

@@ -15,8 +15,7 @@ Announcement Allreduce(const std::string& name, int64_t elements) {
   Announcement announcement = Barrier(name);
   announcement.kind = RequestKind::kAllreduce;
   announcement.op = ReduceOp::kSum;
-  announcement.dtypes = {DType::kFloat32};
-  announcement.shapes = {{elements}};
+  announcement.tensors = {{DType::kFloat32, {elements}}};
   return announcement;
 }
 

@@ -16,8 +16,7 @@ struct Job {
     request.kind = kind;
     request.name = name;
     request.op = ReduceOp::kSum;
-    request.dtypes = {DType::kFloat32};
-    request.shapes = {{elements}};
+    request.tensors = {{DType::kFloat32, {elements}}};
     return request;
   }
   std::optional<Verdict> Add(int rank, const Announcement& request, double now_s = 0) {
@@ -86,8 +85,7 @@ TEST_CASE("coordinator: rows of an allgather by tensor and rank") {
   std::optional<Verdict> verdict;
   for (int rank = 0; rank < 3; ++rank) {
     Announcement request = job.Request("rows", 0, RequestKind::kAllgather);
-    request.dtypes = {DType::kFloat32, DType::kInt32};
-    request.shapes = {{1000 + rank, 2}, {2000 + rank}};
+    request.tensors = {{DType::kFloat32, {1000 + rank, 2}}, {DType::kInt32, {2000 + rank}}};
     verdict = job.Add(rank, request);
   }
   REQUIRE(verdict);
@@ -104,7 +102,8 @@ TEST_CASE("coordinator: a rank that has joined is not waited for") {
   REQUIRE(verdicts.size() == 1);
   CHECK(verdicts[0].joined == std::vector<int>{2});
   CHECK(verdicts[0].status.ok());
-  CHECK(verdicts[0].request.shapes == std::vector<std::vector<int64_t>>{{500}});
+  REQUIRE(verdicts[0].request.tensors.size() == 1);
+  CHECK(verdicts[0].request.tensors[0].shape == std::vector<int64_t>{500});
   job.Add(0, job.Request("rows", 5, RequestKind::kAllgather));
   const std::optional<Verdict> refused = job.Add(1, job.Request("rows", 5, RequestKind::kAllgather));
   REQUIRE(refused);

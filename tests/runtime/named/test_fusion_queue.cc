@@ -15,10 +15,7 @@ Verdict VerdictOf(const std::string& name, const std::vector<DType>& dtypes = {D
   Verdict verdict;
   verdict.kind = verdict.request.kind = RequestKind::kAllreduce;
   verdict.name = verdict.request.name = name;
-  for (const DType dtype : dtypes) {
-    verdict.request.dtypes.push_back(dtype);
-    verdict.request.shapes.push_back({elements});
-  }
+  for (const DType dtype : dtypes) verdict.request.tensors.push_back({dtype, {elements}});
   verdict.request.op = ReduceOp::kSum;
   return verdict;
 }
@@ -81,10 +78,7 @@ TEST_CASE("fusion queue: what never goes together") {
   const std::function<void(Verdict*)> changes[] = {
       [](Verdict* verdict) { verdict->request.op = ReduceOp::kAdasum; },
       [](Verdict* verdict) { verdict->request.wire_dtype = DType::kInt8; },
-      [](Verdict* verdict) {
-        verdict->request.dtypes.push_back(DType::kFloat64);
-        verdict->request.shapes.push_back({1000});
-      },
+      [](Verdict* verdict) { verdict->request.tensors.push_back({DType::kFloat64, {1000}}); },
   };
   for (const auto& change : changes) {
     FusionQueue queue(kMostBytes);

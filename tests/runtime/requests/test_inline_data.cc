@@ -16,8 +16,7 @@ Announcement AnnouncementOf(const std::string& data, ReduceOp op = ReduceOp::kSu
   Announcement announcement;
   announcement.kind = RequestKind::kAllreduce;
   announcement.name = "x";
-  announcement.dtypes = {DType::kUInt8, DType::kFloat32};
-  announcement.shapes = {{3}, {2}};
+  announcement.tensors = {{DType::kUInt8, {3}}, {DType::kFloat32, {2}}};
   announcement.op = op;
   announcement.data = data;
   return announcement;
@@ -58,8 +57,7 @@ TEST_CASE("inline data: an average is divided where it is unpacked") {
   FusedViews views;
   views.push_back(ViewOf(&data, DType::kFloat32, {1.0, 2}));
   Announcement announcement = AnnouncementOf(PackAll(views), ReduceOp::kAverage);
-  announcement.dtypes = {DType::kFloat32};
-  announcement.shapes = {{2}};
+  announcement.tensors = {{DType::kFloat32, {2}}};
   CHECK(UnpackAll(views, Value(ReduceInline({{0, announcement}, {1, announcement}}, CpuCompute()))).ok());
   CHECK(data == std::vector<float>{4, 8});
 }
@@ -75,7 +73,7 @@ TEST_CASE("inline data: lengths of other ranks are checked") {
   CHECK_FALSE(reduced("").ok());
   CHECK_FALSE(UnpackAll(mine.views, data + "x").ok());
   Announcement large = AnnouncementOf(data);
-  large.shapes[1] = {1000};
+  large.tensors[1].shape = {1000};
   CHECK_FALSE(ReduceInline({{0, large}}, CpuCompute()).ok());
 }
 
@@ -102,8 +100,7 @@ TEST_CASE("inline data: small allgathers") {
   const auto request = [](const TensorRef& tensor) {
     Announcement announcement;
     announcement.kind = RequestKind::kAllgather;
-    announcement.dtypes = {tensor.dtype};
-    announcement.shapes = {tensor.shape};
+    announcement.tensors = {{tensor.dtype, tensor.shape}};
     announcement.data = PackToGather({tensor});
     return announcement;
   };

@@ -8,10 +8,7 @@ Announcement Request(const std::vector<DType>& dtypes, int64_t elements) {
   Announcement request;
   request.kind = RequestKind::kAllreduce;
   request.op = ReduceOp::kSum;
-  for (const DType dtype : dtypes) {
-    request.dtypes.push_back(dtype);
-    request.shapes.push_back({elements});
-  }
+  for (const DType dtype : dtypes) request.tensors.push_back({dtype, {elements}});
   return request;
 }
 

@@ -16,17 +16,17 @@ TEST_CASE("reduce job: a view for each run of equal dtypes, all quantised or non
   request.op = ReduceOp::kSum;
   request.tensors = {tensor(&small, DType::kFloat32), tensor(&small, DType::kFloat32), tensor(&numbers, DType::kInt32),
                      tensor(&large, DType::kFloat32), tensor(&small, DType::kFloat32)};
-  const auto plain = MakeReduceJob(parts->fabric(), request);
+  const auto plain = MakeReduceJob(parts->fabric(), request, /*places_vary=*/false);
   REQUIRE(plain->views.size() == 3);
   CHECK(plain->op == ReduceOp::kSum);
   CHECK(plain->views[0]->elements() == 20);
   CHECK(plain->views[1]->dtype() == DType::kInt32);
   CHECK(plain->views[2]->elements() == 20'010);
   request.wire_dtype = DType::kInt8;
-  const auto quantised = MakeReduceJob(parts->fabric(), request);
+  const auto quantised = MakeReduceJob(parts->fabric(), request, /*places_vary=*/false);
   CHECK(quantised->quantised == std::vector<bool>{false, false, true, false});
   request.wire_dtype = DType::kBFloat16;
-  const auto narrow = MakeReduceJob(parts->fabric(), request);
+  const auto narrow = MakeReduceJob(parts->fabric(), request, /*places_vary=*/false);
   CHECK(narrow->views[0]->wire() == DType::kBFloat16);
   CHECK(narrow->views[1]->wire() == DType::kInt32);
 }
@@ -39,7 +39,7 @@ TEST_CASE("reduce job: an average is a sum that is divided") {
   request.op = ReduceOp::kAverage;
   request.prescale = 0.5;
   request.tensors = {{DType::kFloat32, {4}, data.data(), data.data()}};
-  const auto job = MakeReduceJob(parts->fabric(), request);
+  const auto job = MakeReduceJob(parts->fabric(), request, /*places_vary=*/false);
   CHECK(job->op == ReduceOp::kSum);
   CHECK(job->views[0]->before().factor == 0.5);
   CHECK(job->views[0]->after().divisor == 3);
@@ -52,7 +52,7 @@ TEST_CASE("reduce job: of a reducescatter only my rows are written") {
   request.kind = RequestKind::kReducescatter;
   request.op = ReduceOp::kSum;
   request.tensors = {{DType::kFloat32, {7, 2}, input.data(), output.data()}};
-  const auto job = MakeReduceJob(parts->fabric(), request);
+  const auto job = MakeReduceJob(parts->fabric(), request, /*places_vary=*/false);
   REQUIRE(job->views.size() == 1);
   const std::vector<Piece>& pieces = job->views[0]->pieces();
   REQUIRE(pieces.size() == 3);

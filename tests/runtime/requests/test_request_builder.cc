@@ -46,7 +46,8 @@ TEST_CASE("request builder: an allreduce announces its tensors and arithmetic, a
   CHECK(small.announcement.name == "x");
   CHECK(small.announcement.op == ReduceOp::kMax);
   CHECK(small.announcement.prescale == 0.5);
-  CHECK(small.announcement.shapes == std::vector<std::vector<int64_t>>{{3, 1}});
+  REQUIRE(small.announcement.tensors.size() == 1);
+  CHECK(small.announcement.tensors[0].shape == std::vector<int64_t>{3, 1});
   REQUIRE(small.announcement.data.size() == 12);
   float packed[3];
   std::memcpy(packed, small.announcement.data.data(), 12);

@@ -13,13 +13,13 @@ namespace {
 struct Node {
   Node() : layout(2, 2, 4096) {
     for (int i = 0; i < 2; ++i) segments.push_back(Value(Segment::Private(layout.total_bytes)));
-    const std::vector<std::byte*> data = {segments[0].data(), segments[1].data()};
+    const std::vector<std::byte*> data = {segments[0]->data(), segments[1]->data()};
     for (int i = 0; i < 2; ++i) channels.push_back(std::make_unique<NodeChannel>(i, layout, data));
   }
   NodeChannel& operator[](int i) { return *channels[i]; }
 
   const NodeLayout layout;
-  std::vector<Segment> segments;
+  std::vector<std::unique_ptr<Segment>> segments;
   std::vector<std::unique_ptr<NodeChannel>> channels;
 };
 
@@ -93,7 +93,7 @@ TEST_CASE("node channel: what is not taken can be copied away, so that its slot 
   CHECK(node[1].Evacuate());
   CHECK(node[0].holders(index) == 0);
   CHECK_FALSE(node[1].Evacuate());
-  std::memset(node.layout.slot(node.segments[0].data(), index), 'x', 5);
+  std::memset(node.layout.slot(node.segments[0]->data(), index), 'x', 5);
   Loan loan;
   REQUIRE(node[1].Take(0, {1, 0, 0}, &loan));
   CHECK(Text(loan) == "early");
@@ -109,7 +109,7 @@ TEST_CASE("node channel: values that no correct rank writes are an error") {
   for (size_t i = 0; i < damages.size(); ++i) {
     CAPTURE(i);
     Node node;
-    damages[i](node.layout.inbox(node.segments[1].data(), 0));
+    damages[i](node.layout.inbox(node.segments[1]->data(), 0));
     CHECK_FALSE(node[1].Progress().ok());
   }
 }

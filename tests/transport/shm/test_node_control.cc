@@ -10,7 +10,7 @@ namespace {
 struct Node {
   Node() : layout(2, 2, 4096) {
     for (int i = 0; i < 2; ++i) segments.push_back(Value(Segment::Private(layout.total_bytes)));
-    const std::vector<std::byte*> data = {segments[0].data(), segments[1].data()};
+    const std::vector<std::byte*> data = {segments[0]->data(), segments[1]->data()};
     for (int i = 0; i < 2; ++i) {
       channels.push_back(std::make_unique<NodeChannel>(i, layout, data));
       controls.push_back(std::make_unique<NodeControl>(*channels[i]));
@@ -22,7 +22,7 @@ struct Node {
   }
 
   const NodeLayout layout;
-  std::vector<Segment> segments;
+  std::vector<std::unique_ptr<Segment>> segments;
   std::vector<std::unique_ptr<NodeChannel>> channels;
   std::vector<std::unique_ptr<NodeControl>> controls;
 };

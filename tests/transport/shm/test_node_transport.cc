@@ -12,7 +12,7 @@ struct Node {
   Node() : layout(3, 3, 4096) {
     std::vector<std::byte*> data;
     for (int i = 0; i < 3; ++i) segments.push_back(Value(Segment::Private(layout.total_bytes)));
-    for (const Segment& segment : segments) data.push_back(segment.data());
+    for (const auto& segment : segments) data.push_back(segment->data());
     for (int i = 0; i < 3; ++i) {
       channels.push_back(std::make_unique<NodeChannel>(i, layout, data));
       transports.push_back(std::make_unique<NodeTransport>(Group({4, 6, 9}), *channels[i]));
@@ -29,7 +29,7 @@ struct Node {
   NodeTransport& operator[](int i) { return *transports[i]; }
 
   const NodeLayout layout;
-  std::vector<Segment> segments;
+  std::vector<std::unique_ptr<Segment>> segments;
   std::vector<std::unique_ptr<NodeChannel>> channels;
   std::vector<std::unique_ptr<NodeTransport>> transports;
 };

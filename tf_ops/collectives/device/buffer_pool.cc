@@ -22,19 +22,11 @@ struct BufferLease::Block {
   PooledEventPtr until;  // null: the work has finished
 };
 
-BufferLease& BufferLease::operator=(BufferLease&& other) noexcept {
-  home_ = std::exchange(other.home_, nullptr);
-  block_ = std::exchange(other.block_, nullptr);
-  return *this;
-}
-
 std::byte* BufferLease::data() const { return block_->data; }
 
 void BufferLease::GiveBack(PooledEventPtr until) {
   block_->until = std::move(until);
-  home_->free_.push_back(block_);
-  home_ = nullptr;
-  block_ = nullptr;
+  home_->free_.push_back(std::exchange(block_, nullptr));
 }
 
 BufferPool::BufferPool(Device& device, Kind kind, MayAllocate may_allocate)
@@ -56,7 +48,8 @@ Result<bool> BufferPool::Take(BufferLease* lease, size_t bytes, std::optional<De
     if (!may) return false;
     SMDDP_ASSIGN_OR_RETURN(block, Add(bytes));
   }
-  *lease = BufferLease(this, block);
+  lease->home_ = this;
+  lease->block_ = block;
   if (stream && block->until != nullptr) SMDDP_RETURN_IF_ERROR(block->until->MakeWait(*stream));
   block->until = nullptr;
   return true;

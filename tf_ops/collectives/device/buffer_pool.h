@@ -18,8 +18,8 @@ namespace smddp {
 class BufferLease {
  public:
   BufferLease() = default;
-  BufferLease(BufferLease&& other) noexcept { *this = std::move(other); }
-  BufferLease& operator=(BufferLease&& other) noexcept;
+  BufferLease(const BufferLease&) = delete;
+  BufferLease& operator=(const BufferLease&) = delete;
 
   bool held() const { return block_ != nullptr; }
   std::byte* data() const;
@@ -29,7 +29,6 @@ class BufferLease {
  private:
   friend class BufferPool;
   struct Block;
-  explicit BufferLease(class BufferPool* home, Block* block) : home_(home), block_(block) {}
 
   class BufferPool* home_ = nullptr;
   Block* block_ = nullptr;

@@ -8,93 +8,80 @@ namespace {
 
 constexpr char kAuto[] = "auto";
 
-class Decider {
- public:
-  Decider(const Topology& topology, const std::string& wanted, const std::vector<RankDeviceInfo>& infos)
-      : topology_(topology), wanted_(wanted), infos_(infos) {}
+using Infos = std::vector<RankDeviceInfo>;  // by rank
 
-  Result<DeviceDecision> Decide() const {
-    DeviceDecision decision;
-    const bool on_gpus = std::any_of(infos_.begin(), infos_.end(), [](const auto& info) { return info.has_device; });
-    for (const DeviceMethod method : {DeviceMethod::kAll, DeviceMethod::kNode}) {
-      if (!on_gpus || (!automatic() && wanted_ != NameOf(method))) continue;
-      if (automatic() && method == DeviceMethod::kNode && topology_.node_count() == 1) continue;  // as the one before
-      const std::string obstacle = ObstacleTo(method);
-      if (obstacle.empty()) {
-        decision.methods.push_back(method);
-      } else if (!automatic()) {
-        return Status(Reason::kBadState, "SMDDP_GPU_STAGE=", wanted_, ", but ", obstacle,
-                      ". SMDDP_GPU_STAGE=auto uses the best available method.");
-      } else if (decision.why_not_nccl.empty()) {
-        decision.why_not_nccl = obstacle;
-      }
-    }
-    if (automatic() || decision.methods.empty()) decision.methods.push_back(DeviceMethod::kHost);
-    return decision;
+// "rank 3 (host h0)"
+std::string Named(const Topology& topology, int rank) {
+  return Concat("rank ", topology.global_rank(rank), " (host ", topology.host_name(rank), ")");
+}
+
+std::string ObstacleToVersions(const Topology& topology, const Infos& infos, const Group& members) {
+  const int first = members.world_rank(0);
+  for (const int rank : members.world_ranks()) {
+    if (infos[rank].group_version != 0) continue;
+    return Named(topology, rank) + " cannot use NCCL: " + infos[rank].why_no_group;
   }
-
- private:
-  bool automatic() const { return wanted_ == kAuto; }
-  // "rank 3 (host h0)"
-  std::string Rank(int rank) const {
-    return "rank " + std::to_string(topology_.global_rank(rank)) + " (host " + topology_.host_name(rank) + ")";
+  for (const int rank : members.world_ranks()) {
+    if (infos[rank].group_version == infos[first].group_version) continue;
+    return Concat(Named(topology, first), " has NCCL ", infos[first].group_version, " and ", Named(topology, rank),
+                  " has NCCL ", infos[rank].group_version);
   }
+  return "";
+}
 
-  // "" when there is none.
-  std::string ObstacleTo(DeviceMethod method) const {
-    for (int rank = 0; rank < topology_.size(); ++rank) {
-      if (!infos_[rank].has_device) return Rank(rank) + " has no gradients on a GPU";
+// Slices of one GPU (MIG) have different uuids, and NCCL counts them as one. Ranks may share a GPU only where NCCL was
+// asked for: `auto` never lets ranks take a GPU by turns.
+std::string ObstacleToDevices(const Topology& topology, const Infos& infos, const Group& node, bool automatic) {
+  for (const int rank : node.world_ranks()) {
+    const DeviceInfo& device = infos[rank].device;
+    for (const int other : node.world_ranks()) {
+      const DeviceInfo& its = infos[other].device;
+      if (other <= rank || (infos[rank].shares_device && !automatic)) continue;
+      if (device.uuid != its.uuid && device.bus_id != its.bus_id) continue;
+      return Named(topology, rank) + " and " + Named(topology, other) + " use the same GPU, " + device.name + " " +
+             device.bus_id +
+             ": NCCL needs one per rank, and slices of one (MIG) do not count. If there are others, pin one per rank "
+             "before TensorFlow uses it: tf.config.set_visible_devices(gpus[hvd.local_rank()], 'GPU')";
     }
-    std::string obstacle = method == DeviceMethod::kAll ? ObstacleToVersions(topology_.all()) : "";
-    for (const Group& node : topology_.nodes()) {
-      if (obstacle.empty() && node.size() > 1) obstacle = ObstacleToVersions(node);
-      if (obstacle.empty()) obstacle = ObstacleToDevices(node);
-    }
-    return obstacle;
   }
+  return "";
+}
 
-  std::string ObstacleToVersions(const Group& members) const {
-    const int first = members.world_rank(0);
-    for (const int rank : members.world_ranks()) {
-      if (infos_[rank].group_version == 0) return Rank(rank) + " cannot use NCCL: " + infos_[rank].why_no_group;
-    }
-    for (const int rank : members.world_ranks()) {
-      if (infos_[rank].group_version == infos_[first].group_version) continue;
-      return Rank(first) + " has NCCL " + std::to_string(infos_[first].group_version) + " and " + Rank(rank) +
-             " has NCCL " + std::to_string(infos_[rank].group_version);
-    }
-    return "";
+// "" when there is none.
+std::string ObstacleTo(DeviceMethod method, const Topology& topology, const Infos& infos, bool automatic) {
+  for (int rank = 0; rank < topology.size(); ++rank) {
+    if (!infos[rank].has_device) return Named(topology, rank) + " has no gradients on a GPU";
   }
-
-  // Slices of one GPU (MIG) have different uuids, and NCCL counts them as one.
-  std::string ObstacleToDevices(const Group& node) const {
-    for (const int rank : node.world_ranks()) {
-      const DeviceInfo& device = infos_[rank].device;
-      for (const int other : node.world_ranks()) {
-        const DeviceInfo& its = infos_[other].device;
-        if (other <= rank || MayShare(infos_[rank])) continue;
-        if (device.uuid != its.uuid && device.bus_id != its.bus_id) continue;
-        return Rank(rank) + " and " + Rank(other) + " use the same GPU, " + device.name + " " + device.bus_id +
-               ": NCCL needs one per rank, and slices of one (MIG) do not count. If there are others, pin one per rank "
-               "before TensorFlow uses it: tf.config.set_visible_devices(gpus[hvd.local_rank()], 'GPU')";
-      }
-    }
-    return "";
+  std::string obstacle = method == DeviceMethod::kAll ? ObstacleToVersions(topology, infos, topology.all()) : "";
+  for (const Group& node : topology.nodes()) {
+    if (obstacle.empty() && node.size() > 1) obstacle = ObstacleToVersions(topology, infos, node);
+    if (obstacle.empty()) obstacle = ObstacleToDevices(topology, infos, node, automatic);
   }
-
-  // Only where NCCL was asked for: `auto` never lets ranks take a GPU by turns.
-  bool MayShare(const RankDeviceInfo& info) const { return info.shares_device && !automatic(); }
-
-  const Topology& topology_;
-  const std::string& wanted_;
-  const std::vector<RankDeviceInfo>& infos_;
-};
+  return obstacle;
+}
 
 }  // namespace
 
 Result<DeviceDecision> Decide(const Topology& topology, const std::string& wanted,
                               const std::vector<RankDeviceInfo>& infos) {
-  return Decider(topology, wanted, infos).Decide();
+  DeviceDecision decision;
+  const bool automatic = wanted == kAuto;
+  const bool on_gpus = std::any_of(infos.begin(), infos.end(), [](const auto& info) { return info.has_device; });
+  for (const DeviceMethod method : {DeviceMethod::kAll, DeviceMethod::kNode}) {
+    if (!on_gpus || (!automatic && wanted != NameOf(method))) continue;
+    if (automatic && method == DeviceMethod::kNode && topology.node_count() == 1) continue;  // as the one before
+    const std::string obstacle = ObstacleTo(method, topology, infos, automatic);
+    if (obstacle.empty()) {
+      decision.methods.push_back(method);
+    } else if (!automatic) {
+      return Status(Reason::kBadState, "SMDDP_GPU_STAGE=", wanted, ", but ", obstacle,
+                    ". SMDDP_GPU_STAGE=auto uses the best available method.");
+    } else if (decision.why_not_nccl.empty()) {
+      decision.why_not_nccl = obstacle;
+    }
+  }
+  if (automatic || decision.methods.empty()) decision.methods.push_back(DeviceMethod::kHost);
+  return decision;
 }
 
 }  // namespace smddp

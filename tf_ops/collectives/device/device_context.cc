@@ -27,9 +27,9 @@ DeviceContext::~DeviceContext() {
 // True: nothing runs on the context's streams any more.
 bool DeviceContext::Drain(double seconds) {
   const Deadline deadline = Deadline::After(seconds);
-  for (int i = 0; i < Streams::kCount; ++i) {
-    if (streams_.at(i) == nullptr) continue;
-    const Result<PooledEventPtr> last = Mark(streams_.at(i));
+  for (const DeviceStream stream : streams_.all()) {
+    if (stream == nullptr) continue;
+    const Result<PooledEventPtr> last = Mark(stream);
     if (!last.ok()) continue;  // the device is broken: nothing runs there
     while (true) {
       const Result<bool> passed = (*last)->Passed();

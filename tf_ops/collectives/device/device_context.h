@@ -2,6 +2,7 @@
 // other GPUs.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -40,12 +41,11 @@ class Streams {
   DeviceStream up() const { return streams_[3]; }      // data from other nodes: copies, sums; waits for nothing
   DeviceStream unpack() const { return streams_[4]; }  // the framework's stream waits for it
 
-  static constexpr int kCount = 5;
-  DeviceStream at(int index) const { return streams_[index]; }
+  const std::array<DeviceStream, 5>& all() const { return streams_; }
 
  private:
   Device& device_;
-  DeviceStream streams_[kCount] = {};
+  std::array<DeviceStream, 5> streams_ = {};
 };
 
 // Threads:   the engine's.

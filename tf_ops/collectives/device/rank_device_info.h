@@ -30,8 +30,8 @@ struct RankDeviceInfo {
   std::string why_no_group;
   bool shares_device = false;  // NCCL was told that ranks may share a GPU
 
-  SMDDP_FIELDS(has_device, device.index, device.name, device.uuid, device.bus_id, device.bytes, device.processors,
-               group_version, why_no_group, shares_device);
+  SMDDP_FIELDS(has_device, device.index, device.name, device.uuid, device.bus_id, device.processors, group_version,
+               why_no_group, shares_device);
 };
 
 struct DeviceDecision {

@@ -110,26 +110,19 @@ struct Chunk {
     }
     return others;
   }
-  std::vector<int> contributors() const { return gathers() ? std::vector<int>() : other_members(); }
+  std::vector<int> contributors() const { return gathers() ? std::vector<int>() : fabric.node.others(); }
   std::vector<int> sources() const {
     if (call.view->parting().mode != PartMode::kReduce) return other_reducers();
     std::vector<int> of_my_place;
-    for (int member : other_members()) {
+    for (int member : fabric.node.others()) {
       if ((member - me()) % call.view->parting().parts == 0) of_my_place.push_back(member);
     }
     return of_my_place;
   }
-  std::vector<int> readers() const { return whole() ? other_members() : sources(); }
+  std::vector<int> readers() const { return whole() ? fabric.node.others() : sources(); }
 
  private:
   bool whole() const { return call.view->parting().mode == PartMode::kWhole; }
-  std::vector<int> other_members() const {
-    std::vector<int> members;
-    for (int member = 0; member < fabric.node.size(); ++member) {
-      if (member != me()) members.push_back(member);
-    }
-    return members;
-  }
 };
 
 }  // namespace smddp

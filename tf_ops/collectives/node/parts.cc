@@ -13,11 +13,7 @@ int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; 
 class Regions {
  public:
   Regions(const Cut& cut, int my_place, const std::vector<Piece>& tensors, DType dtype)
-      : cut_(cut),
-        my_place_(my_place),
-        tensors_(tensors),
-        element_size_(static_cast<int64_t>(SizeOf(dtype))),
-        at_(cut.parting.parts) {}
+      : cut_(cut), my_place_(my_place), tensors_(tensors), dtype_(dtype), at_(cut.parting.parts) {}
 
   int64_t Length() const {
     int64_t length = 0;
@@ -54,11 +50,9 @@ class Regions {
     const int64_t from = gathers ? at.element : in_whole, to = gathers ? in_whole : at.element;
     const Piece& tensor = tensors_[at.tensor];
     Piece piece = {nullptr, nullptr, elements};
-    if (in_whole >= 0 && (mine || !gathers)) {
-      piece.input = static_cast<const std::byte*>(tensor.input) + from * element_size_;
-    }
+    if (in_whole >= 0 && (mine || !gathers)) piece.input = ElementAt(tensor.input, from, dtype_);
     if (tensor.output != nullptr && (gathers ? to >= 0 : mine && (cut_.padded || in_whole >= 0))) {
-      piece.output = static_cast<std::byte*>(tensor.output) + to * element_size_;
+      piece.output = ElementAt(tensor.output, to, dtype_);
     }
     return piece;
   }
@@ -66,7 +60,7 @@ class Regions {
   const Cut& cut_;
   const int my_place_;
   const std::vector<Piece>& tensors_;
-  const int64_t element_size_;
+  const DType dtype_;
   std::vector<Position> at_;  // by place
 };
 

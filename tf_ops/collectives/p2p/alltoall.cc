@@ -1,6 +1,7 @@
 #include "collectives/p2p/alltoall.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "collectives/transfers.h"
@@ -40,50 +41,33 @@ std::vector<BufferView> Blocks(const void* base, const std::vector<int64_t>& row
   return blocks;
 }
 
-class AlltoallTask : public Task {
- public:
-  AlltoallTask(const Fabric& fabric, AlltoallCall call)
-      : fabric_(fabric), call_(std::move(call)), received_(call_.splits.size()) {
-    const std::vector<int64_t> one(call_.splits.size(), 1);
-    running_ =
-        Exchange(fabric_, {call_.operation, kRowCountsStage, 0}, Blocks(call_.splits.data(), one, sizeof(int64_t)),
-                 Blocks(received_.data(), one, sizeof(int64_t)));
+Status CheckRows(const Fabric& fabric, const std::vector<int64_t>& received, size_t row_bytes) {
+  const int64_t most = kMaxElements / std::max<int64_t>(1, static_cast<int64_t>(row_bytes));
+  for (size_t rank = 0; rank < received.size(); ++rank) {
+    if (received[rank] >= 0 && received[rank] <= most) continue;
+    return OtherVersion("Rank ", fabric.topology.global_rank(static_cast<int>(rank)), " wants to send ", received[rank],
+                        " rows in an alltoall");
   }
-
-  Result<Progress> Step() override {
-    SMDDP_ASSIGN_OR_RETURN(const Progress progress, running_->Step());
-    if (progress != Progress::kDone || rows_follow_) return progress;
-    rows_follow_ = true;
-    SMDDP_RETURN_IF_ERROR(CheckReceived());
-    SMDDP_ASSIGN_OR_RETURN(void* result, call_.allocate(received_));
-    running_ = Exchange(fabric_, {call_.operation, kRowsStage, 0}, Blocks(call_.input, call_.splits, call_.row_bytes),
-                        Blocks(result, received_, call_.row_bytes));
-    return Progress::kMoved;
-  }
-  std::string Describe() const override { return running_->Describe(); }
-
- private:
-  Status CheckReceived() const {
-    const int64_t most = kMaxElements / std::max<int64_t>(1, static_cast<int64_t>(call_.row_bytes));
-    for (size_t rank = 0; rank < received_.size(); ++rank) {
-      if (received_[rank] >= 0 && received_[rank] <= most) continue;
-      return OtherVersion("Rank ", fabric_.topology.global_rank(static_cast<int>(rank)), " wants to send ",
-                          received_[rank], " rows in an alltoall");
-    }
-    return Status::Ok();
-  }
-
-  const Fabric& fabric_;
-  const AlltoallCall call_;
-  std::vector<int64_t> received_;  // rows received from each rank
-  TaskPtr running_;
-  bool rows_follow_ = false;
-};
+  return Status::Ok();
+}
 
 }  // namespace
 
-TaskPtr PairwiseAlltoall(const Fabric& fabric, AlltoallCall call) {
-  return std::make_unique<AlltoallTask>(fabric, std::move(call));
+TaskPtr PairwiseAlltoall(const Fabric& fabric, AlltoallCall alltoall) {
+  const auto received = std::make_shared<std::vector<int64_t>>(alltoall.splits.size());  // rows from each rank
+  const auto call = std::make_shared<const AlltoallCall>(std::move(alltoall));
+  const auto exchange_counts = [&fabric, call, received] {
+    const std::vector<int64_t> one(received->size(), 1);
+    return Exchange(fabric, {call->operation, kRowCountsStage, 0}, Blocks(call->splits.data(), one, sizeof(int64_t)),
+                    Blocks(received->data(), one, sizeof(int64_t)));
+  };
+  const auto exchange_rows = [&fabric, call, received]() -> Result<TaskPtr> {
+    SMDDP_RETURN_IF_ERROR(CheckRows(fabric, *received, call->row_bytes));
+    SMDDP_ASSIGN_OR_RETURN(void* result, call->allocate(*received));
+    return Exchange(fabric, {call->operation, kRowsStage, 0}, Blocks(call->input, call->splits, call->row_bytes),
+                    Blocks(result, *received, call->row_bytes));
+  };
+  return Sequence({exchange_counts, exchange_rows});
 }
 
 }  // namespace smddp

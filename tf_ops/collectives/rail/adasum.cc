@@ -4,7 +4,6 @@
 #include <functional>
 #include <memory>
 #include <numeric>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -54,7 +53,7 @@ class Couples {
     ForEach(blocks, [this](Sums* sums, int64_t start, int64_t count) {
       const double of_a = Share(sums->ab, sums->aa), of_b = Share(sums->ab, sums->bb);
       for (int64_t i = 0; i < count; ++i) a_[i] = of_a * a_[i] + of_b * b_[i];
-      view_.compute().Cast(At(into_, start), view_.wire(), a_, DType::kFloat64, count, Scaling());
+      view_.compute().Cast(ElementAt(into_, start, view_.wire()), view_.wire(), a_, DType::kFloat64, count, Scaling());
     });
   }
 
@@ -70,12 +69,6 @@ class Couples {
     return square < kSmallestSquare ? 1.0 : 1.0 - dot / (2 * square);
   }
 
-  template <class T>
-  T* At(T* base, int64_t element) const {
-    using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
-    return static_cast<Byte*>(base) + element * static_cast<int64_t>(SizeOf(view_.wire()));
-  }
-
   // Calls visit(sums of the tensor, first element in the view, elements) with the block's values in a_ and b_.
   template <class Visit>
   void ForEach(Range blocks, Visit visit) {
@@ -85,8 +78,9 @@ class Couples {
       if (block == first_block_[tensor + 1]) ++tensor;  // none is empty
       const int64_t start = view_.starts()[tensor] + (block - first_block_[tensor]) * kBlock;
       const int64_t count = std::min(kBlock, view_.starts()[tensor + 1] - start);
-      view_.compute().Cast(a_, DType::kFloat64, At(first_, start), view_.wire(), count, Scaling());
-      view_.compute().Cast(b_, DType::kFloat64, At(second_, start), view_.wire(), count, Scaling());
+      view_.compute().Cast(a_, DType::kFloat64, ElementAt(first_, start, view_.wire()), view_.wire(), count, Scaling());
+      view_.compute().Cast(b_, DType::kFloat64, ElementAt(second_, start, view_.wire()), view_.wire(), count,
+                           Scaling());
       visit(&sums_[tensor], start, count);
     }
   }
@@ -111,10 +105,6 @@ TaskPtr AddInSteps(const FusedView& view, void* into, const void* first, const v
   return Sequence({stage(&Couples::Measure), stage(&Couples::Add)});
 }
 
-std::byte* AtElement(const std::unique_ptr<std::byte[]>& packed, const FusedView& view, Range range) {
-  return packed.get() + static_cast<size_t>(range.begin) * SizeOf(view.wire());
-}
-
 }  // namespace
 
 TaskPtr AdasumAllreduce(const Fabric& fabric, uint32_t operation, const FusedView& view) {
@@ -125,7 +115,7 @@ TaskPtr AdasumAllreduce(const Fabric& fabric, uint32_t operation, const FusedVie
   };
   const auto pack = [&view, sum, bytes, in_steps] {
     sum->reset(new std::byte[bytes]);
-    return in_steps([&view, sum](Range range) { view.Pack(range, AtElement(*sum, view, range)); });
+    return in_steps([&view, sum](Range range) { view.Pack(range, ElementAt(sum->get(), range.begin, view.wire())); });
   };
   const auto exchange = [&fabric, &view, operation, sum, bytes] {
     const RailCall call = {operation, 0, {sum->get(), bytes}, view.elements(), view.wire()};
@@ -137,7 +127,7 @@ TaskPtr AdasumAllreduce(const Fabric& fabric, uint32_t operation, const FusedVie
                      NeighboursFirstRounds(group.size(), group.position_of(fabric.topology.rank())), combine);
   };
   const auto unpack = [&view, sum, in_steps] {
-    return in_steps([&view, sum](Range range) { view.Unpack(range, AtElement(*sum, view, range)); });
+    return in_steps([&view, sum](Range range) { view.Unpack(range, ElementAt(sum->get(), range.begin, view.wire())); });
   };
   return Sequence({pack, exchange, unpack});
 }

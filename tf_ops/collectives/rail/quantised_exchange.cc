@@ -24,8 +24,8 @@ class QuantisedSum {
     received_.reset(new std::byte[most * group_.size()]);
     return ForEachPeer(group_, me_, [&](int peer) {
       Quantise(peer, Sent(peer));
-      return Exchange(transfers, peer, kRailReduceScatterStage, {Sent(peer), BytesOf(peer)},
-                      {Received(peer), BytesOf(me_)});
+      return transfers->Swap(group_.world_rank(peer), StageTag(kRailReduceScatterStage), {Sent(peer), BytesOf(peer)},
+                             {Received(peer), BytesOf(me_)});
     });
   }
 
@@ -38,7 +38,8 @@ class QuantisedSum {
     Quantise(me_, Sent(me_));
     return ForEachPeer(group_, me_, [&](int peer) {
       if (!Needs(peer)) return Status::Ok();
-      return Exchange(transfers, peer, kRailAllgatherStage, {Sent(me_), BytesOf(me_)}, {Received(peer), BytesOf(peer)});
+      return transfers->Swap(group_.world_rank(peer), StageTag(kRailAllgatherStage), {Sent(me_), BytesOf(me_)},
+                             {Received(peer), BytesOf(peer)});
     });
   }
 
@@ -59,12 +60,6 @@ class QuantisedSum {
 
   void Quantise(int member, std::byte* into) {
     compute_.Quantise(into, Values(member), Errors(member), Slice(member).size());
-  }
-
-  Status Exchange(Transfers* transfers, int peer, uint8_t stage, BufferView out, BufferView in) const {
-    const int rank = group_.world_rank(peer);
-    SMDDP_RETURN_IF_ERROR(transfers->Recv(rank, StageTag(stage), in));
-    return transfers->Send(rank, StageTag(stage), out);
   }
 
   bool Needs(int peer) const { return (peer - me_) % call_.need_every == 0; }

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "collectives/rail/algorithm.h"
+#include "core/wire.h"
 
 namespace smddp {
 
@@ -26,6 +27,8 @@ struct LinkSpeed {
   double latency_s = 20e-6;
   double message_s = 1e-6;
   double bytes_per_s = 1e9;
+
+  SMDDP_FIELDS(latency_s, message_s, bytes_per_s);
 };
 
 struct RailChoice {

@@ -23,16 +23,12 @@ static_assert(static_cast<int>(DType::kUInt8) == 0 && static_cast<int>(DType::kI
 static_assert(static_cast<int>(DType::kFloat16) == kFirstFloatingType);
 static_assert(static_cast<int>(DType::kFloat64) == kFirstFloatingType + kFloatingTypes - 1);
 static_assert(static_cast<int>(DType::kUInt16) == kReducibleTypes - 1);
-static_assert(static_cast<int>(DType::kInt16) == static_cast<int>(DType::kUInt16) - 1);
 
 int FloatingIndex(DType dtype) { return static_cast<int>(dtype) - kFirstFloatingType; }
 // -1: not an integer type with arithmetic.
 int IntegerIndex(DType dtype) {
-  const int number = static_cast<int>(dtype);
-  if (number < kFirstFloatingType) return number;
-  return number >= static_cast<int>(DType::kInt16) && number < kReducibleTypes
-             ? number - static_cast<int>(DType::kInt16) + kFirstFloatingType
-             : -1;
+  constexpr int kIndices[kReducibleTypes] = {0, 1, 2, 3, -1, -1, -1, -1, -1, 4, 5};  // by DType
+  return static_cast<int>(dtype) < kReducibleTypes ? kIndices[static_cast<int>(dtype)] : -1;
 }
 
 // -1: not in the tables.

@@ -47,18 +47,13 @@ Description Describe(pid_t process) {
 
 }  // namespace
 
-Launcher Launcher::Find() {
-  Launcher launcher;
+std::optional<Launcher> Launcher::Find() {
   for (pid_t process = getppid(); process > 1;) {
     const Description ancestor = Describe(process);
-    if (IsLauncher(ancestor.name)) {
-      launcher.process_ = process;
-      launcher.started_ = ancestor.started;
-      return launcher;
-    }
+    if (IsLauncher(ancestor.name)) return Launcher(process, ancestor.started);
     process = ancestor.parent;
   }
-  return launcher;
+  return std::nullopt;
 }
 
 bool Launcher::lives() const {

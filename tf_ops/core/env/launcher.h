@@ -3,7 +3,9 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
+#include <utility>
 
 namespace smddp {
 
@@ -12,15 +14,16 @@ namespace smddp {
 // in a container with its own process namespace, or under an unknown launcher.
 class Launcher {
  public:
-  static Launcher Find();
+  static std::optional<Launcher> Find();
 
-  // 0: none.
   pid_t process() const { return process_; }
   // False once it has ended, also while it is a zombie and after its process number has been reused.
   bool lives() const;
 
  private:
-  pid_t process_ = 0;
+  Launcher(pid_t process, std::string started) : process_(process), started_(std::move(started)) {}
+
+  pid_t process_;
   std::string started_;  // its start time, as in /proc
 };
 

@@ -29,9 +29,9 @@ Status CheckWay(const Way& way) {
                 " are copied only; they are converted and scaled in host memory. Requested: ", NameOf(way.to), ".");
 }
 
-MoveJob BeginJob(const Way& way, void* packed) {
+MoveJob BeginJob(const Way& way, const void* packed) {
   MoveJob job;
-  job.packed = packed;
+  job.packed = const_cast<void*>(packed);
   job.scaled = IsFloating(way.to) && !way.scaling.identity();
   job.multiplier = way.scaling.factor / static_cast<double>(way.scaling.divisor);
   job.count = 0;
@@ -46,32 +46,25 @@ bool IsFull(const MoveJob& job) {
   return job.count == MoveJob::kMaxPieces || job.starts[job.count] == MoveJob::kMaxElements;
 }
 
-std::byte* At(const void* base, int64_t element, DType dtype) {
-  return static_cast<std::byte*>(const_cast<void*>(base)) + element * static_cast<int64_t>(SizeOf(dtype));
-}
-
-// Cuts a range into jobs. Piece i holds elements starts[i] to starts[i + 1]; memory_of(i) is its side that takes part.
-template <class MemoryOf>
-std::vector<MoveJob> Cut(const std::vector<int64_t>& starts, Range range, const Way& way, const void* packed,
-                         MemoryOf memory_of) {
+// Cuts a range into jobs.
+std::vector<MoveJob> Cut(const FusedView& view, Range range, const Way& way, const void* packed) {
   const DType packed_dtype = way.packs ? way.to : way.from, piece_dtype = way.packs ? way.from : way.to;
   const int64_t units = UnitsPerElement(piece_dtype);
   std::vector<MoveJob> jobs;
-  if (range.empty()) return jobs;
-  size_t i = std::upper_bound(starts.begin(), starts.end(), range.begin) - starts.begin() - 1;
-  for (int64_t at = range.begin; at < range.end;) {
-    if (jobs.empty() || IsFull(jobs.back())) {
-      jobs.push_back(BeginJob(way, At(packed, at - range.begin, packed_dtype)));
+  for (const PieceRange& piece : view.PieceRanges(range)) {
+    void* const memory = way.packs ? const_cast<std::byte*>(piece.input) : piece.output;
+    for (int64_t at = piece.range.begin; at < piece.range.end;) {
+      if (jobs.empty() || IsFull(jobs.back())) {
+        jobs.push_back(BeginJob(way, ElementAt(packed, at - range.begin, packed_dtype)));
+      }
+      MoveJob& job = jobs.back();
+      const int64_t room = (MoveJob::kMaxElements - job.starts[job.count]) / units;
+      const int64_t end = std::min(piece.range.end, at + room);
+      job.pieces[job.count] = memory == nullptr ? nullptr : ElementAt(memory, at - piece.range.begin, piece_dtype);
+      job.starts[job.count + 1] = job.starts[job.count] + static_cast<uint32_t>((end - at) * units);
+      ++job.count;
+      at = end;
     }
-    MoveJob& job = jobs.back();
-    const int64_t room = (MoveJob::kMaxElements - job.starts[job.count]) / units;
-    const int64_t end = std::min({range.end, starts[i + 1], at + room});
-    const void* const memory = memory_of(i);
-    job.pieces[job.count] = memory == nullptr ? nullptr : At(memory, at - starts[i], piece_dtype);
-    job.starts[job.count + 1] = job.starts[job.count] + static_cast<uint32_t>((end - at) * units);
-    ++job.count;
-    at = end;
-    if (at == starts[i + 1]) ++i;
   }
   return jobs;
 }
@@ -81,13 +74,13 @@ std::vector<MoveJob> Cut(const std::vector<int64_t>& starts, Range range, const 
 Result<std::vector<MoveJob>> PlanPack(const FusedView& view, Range range, void* into) {
   const Way way{view.wire(), view.dtype(), view.before(), true};
   SMDDP_RETURN_IF_ERROR(CheckWay(way));
-  return Cut(view.starts(), range, way, into, [&](size_t i) { return view.pieces()[i].input; });
+  return Cut(view, range, way, into);
 }
 
 Result<std::vector<MoveJob>> PlanUnpack(const FusedView& view, Range range, const void* from) {
   const Way way{view.dtype(), view.wire(), view.after(), false};
   SMDDP_RETURN_IF_ERROR(CheckWay(way));
-  return Cut(view.starts(), range, way, from, [&](size_t i) { return view.pieces()[i].output; });
+  return Cut(view, range, way, from);
 }
 
 }  // namespace smddp

@@ -38,10 +38,10 @@ bool EndInPeace(const nccl::Api& api, nccl::Comm comm) {
 }
 
 // NCCL can hang in any of these calls, so they run on their own thread. A thread that does not return is abandoned.
-void End(const nccl::Api& api, nccl::Comm comm, bool in_peace, const NcclGroup::OnDevice& on_device) {
+void End(const nccl::Api& api, nccl::Comm comm, bool in_peace, const Device& device) {
   const auto done = std::make_shared<std::promise<void>>();
-  std::thread thread([done, &api, comm, in_peace, on_device] {
-    on_device([&] {
+  std::thread thread([done, &api, comm, in_peace, &device] {
+    device.RunCurrent([&] {
       if (!in_peace || !EndInPeace(api, comm)) api.CommAbort(comm);
     });
     done->set_value();
@@ -54,13 +54,13 @@ void End(const nccl::Api& api, nccl::Comm comm, bool in_peace, const NcclGroup::
 }  // namespace
 
 NcclGroup::~NcclGroup() {
-  if (comm_ != nullptr) End(api_, comm_, state_ == State::kReady, on_device_);
+  if (comm_ != nullptr) End(api_, comm_, state_ == State::kReady, device_);
 }
 
 Status NcclGroup::Join(const nccl::UniqueId& id) {
   nccl::Config config;
   nccl::Result result = nccl::Result::kSuccess;
-  on_device_([&] { result = api_.CommInitRankConfig(&comm_, size_, id, member_, &config); });
+  device_.RunCurrent([&] { result = api_.CommInitRankConfig(&comm_, size_, id, member_, &config); });
   return Called(call_, result);
 }
 
@@ -78,7 +78,7 @@ Status NcclGroup::Call(const std::vector<GroupCall>& calls, DeviceStream stream)
     return Status(Reason::kBadArgument, "NCCL is used for floating dtypes only. Received: ", NameOf(call.dtype), ".");
   }
   nccl::Result result = nccl::Result::kSuccess;
-  on_device_([&] {
+  device_.RunCurrent([&] {
     result = api_.GroupStart();
     for (auto call = calls.begin(); call != calls.end() && result == nccl::Result::kSuccess; ++call) {
       if (call->each > 0) result = Enqueue(*call, stream);
@@ -104,7 +104,7 @@ nccl::Result NcclGroup::Enqueue(const GroupCall& call, DeviceStream stream) {
 }
 
 void NcclGroup::Abort() {
-  if (comm_ != nullptr) End(api_, comm_, false, on_device_);
+  if (comm_ != nullptr) End(api_, comm_, false, device_);
   comm_ = nullptr;
   state_ = State::kEnded;
 }

@@ -2,7 +2,6 @@
 // progress.
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include "cuda/nccl/nccl_abi.h"
@@ -12,12 +11,9 @@ namespace smddp {
 
 class NcclGroup final : public DeviceGroup {
  public:
-  // Runs `call` with the member's device as the thread's current one: NCCL restores the device that a thread had, and
-  // creates a context there if there was none.
-  using OnDevice = std::function<void(const std::function<void()>& call)>;
-  // `api` lives as long as the process.
-  NcclGroup(const nccl::Api& api, int size, int member, OnDevice on_device)
-      : api_(api), size_(size), member_(member), on_device_(std::move(on_device)) {}
+  // `api` and the member's device live as long as the process.
+  NcclGroup(const nccl::Api& api, int size, int member, const Device& device)
+      : api_(api), size_(size), member_(member), device_(device) {}
   // After a normal end lets NCCL finish what is under way; otherwise as Abort. Waits for either, with a limit.
   ~NcclGroup() override;
   NcclGroup(const NcclGroup&) = delete;
@@ -49,7 +45,9 @@ class NcclGroup final : public DeviceGroup {
 
   const nccl::Api& api_;
   const int size_, member_;
-  const OnDevice on_device_;
+  // Current on the thread in every call: NCCL restores the device that a thread had, and creates a context there if
+  // there was none.
+  const Device& device_;
   nccl::Comm comm_ = nullptr;
   State state_ = State::kBusy;
   const char* call_ = "ncclCommInitRankConfig";  // the last call

@@ -23,8 +23,7 @@ constexpr char kName[] = "libnccl.so.2";
 
 class NcclLibrary final : public DeviceGroupLibrary {
  public:
-  NcclLibrary(const nccl::Api& api, int version, OnDevice on_device)
-      : api_(api), version_(version), on_device_(std::move(on_device)) {}
+  NcclLibrary(const nccl::Api& api, int version) : api_(api), version_(version) {}
 
   int version() const override { return version_; }
 
@@ -41,8 +40,7 @@ class NcclLibrary final : public DeviceGroupLibrary {
                     id.size(), " bytes.");
     }
     std::memcpy(unique.bytes, id.data(), id.size());
-    auto on_device = [this, &device](const std::function<void()>& call) { on_device_(device, call); };
-    auto group = std::make_unique<NcclGroup>(api_, size, member, std::move(on_device));
+    auto group = std::make_unique<NcclGroup>(api_, size, member, device);
     SMDDP_RETURN_IF_ERROR(group->Join(unique));
     return std::unique_ptr<DeviceGroup>(std::move(group));
   }
@@ -50,7 +48,6 @@ class NcclLibrary final : public DeviceGroupLibrary {
  private:
   const nccl::Api& api_;
   const int version_;
-  const OnDevice on_device_;
 };
 
 // The folder of packages that a file lies in: ".../site-packages/", or "".
@@ -114,7 +111,7 @@ Result<std::unique_ptr<nccl::Api>> LookUp(void* library, const std::string& path
 
 }  // namespace
 
-Result<DeviceGroupLibrary*> LoadNccl(const std::string& path, OnDevice on_device) {
+Result<DeviceGroupLibrary*> LoadNccl(const std::string& path) {
   static std::mutex mutex;
   static auto* const loaded = new std::map<std::string, DeviceGroupLibrary*>;  // lives as long as the process
   const std::lock_guard<std::mutex> lock(mutex);
@@ -132,7 +129,7 @@ Result<DeviceGroupLibrary*> LoadNccl(const std::string& path, OnDevice on_device
     dlclose(library);
     return api.status();
   }
-  return (*loaded)[from] = new NcclLibrary(*api->release(), version, std::move(on_device));
+  return (*loaded)[from] = new NcclLibrary(*api->release(), version);
 }
 
 }  // namespace smddp

@@ -77,15 +77,12 @@ void SharedArena::RegisterForks() {
     TheArenas().mutex.lock();
     for (SharedArena* arena : TheArenas().all) arena->BeforeFork();
   };
-  const auto in_parent = [] {
-    for (SharedArena* arena : TheArenas().all) arena->AfterFork(/*in_child=*/false);
+  static constexpr auto after = [](bool in_child) {
+    for (SharedArena* arena : TheArenas().all) arena->AfterFork(in_child);
     TheArenas().mutex.unlock();
   };
-  const auto in_child = [] {
-    for (SharedArena* arena : TheArenas().all) arena->AfterFork(/*in_child=*/true);
-    TheArenas().mutex.unlock();
-  };
-  [[maybe_unused]] static const int registered = pthread_atfork(before, in_parent, in_child);
+  [[maybe_unused]] static const int registered =
+      pthread_atfork(before, [] { after(/*in_child=*/false); }, [] { after(/*in_child=*/true); });
 }
 
 void SharedArena::BeforeFork() {

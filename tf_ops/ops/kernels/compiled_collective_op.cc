@@ -19,24 +19,20 @@ class CompiledCollectiveKernel final : public CollectiveKernel {
 
  protected:
   void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
-    std::vector<TensorRef> tensors;
     const int count = context->num_outputs() - 1;
-    for (int index = 0; index < count; ++index) {
-      Result<TensorRef> tensor = MakeRef(context, index);
-      if (!tensor.ok()) return done(tensor.status());
-      tensors.push_back(std::move(*tensor));
-    }
-    tensorflow::Tensor* token = nullptr;
-    const absl::Status allocated = context->allocate_output(count, tensorflow::TensorShape(), &token);
-    if (!allocated.ok()) return done(FromTensorFlow(allocated));
-    token->scalar<int>()() = 0;
-    StartCompiledCall(session, call_, std::move(tensors), std::move(done));
+    Result<std::vector<TensorRef>> tensors =
+        MakeTensorRefs(context, count, [&](int index) { return MakeRef(context, index); });
+    if (!tensors.ok()) return done(tensors.status());
+    const Result<tensorflow::Tensor*> token = NewOutput(context, count, tensorflow::TensorShape());
+    if (!token.ok()) return done(token.status());
+    (*token)->scalar<int>()() = 0;
+    StartCompiledCall(session, call_, std::move(*tensors), std::move(done));
   }
 
  private:
   Result<TensorRef> MakeRef(tensorflow::OpKernelContext* context, int index) const {
     if (call_.kind != RequestKind::kAllgather) return InPlaceOrNewOutput(context, index);
-    SMDDP_ASSIGN_OR_RETURN(TensorRef tensor, InputAlone(context, index));
+    SMDDP_ASSIGN_OR_RETURN(TensorRef tensor, MakeTensorRef(context->input(index), nullptr));
     SMDDP_ASSIGN_OR_RETURN(tensor.output, AllocateRows(context, index, tensor.shape[0] * call_.size));
     return tensor;
   }

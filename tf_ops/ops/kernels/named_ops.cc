@@ -20,10 +20,8 @@ namespace {
 Result<void*> Allocate(tensorflow::OpKernelContext* context, RequestKind kind, int tensor,
                        const std::vector<int64_t>& rows) {
   if (kind == RequestKind::kAlltoall) {
-    tensorflow::Tensor* splits = nullptr;
     const tensorflow::TensorShape shape({static_cast<int64_t>(rows.size())});
-    const absl::Status allocated = context->allocate_output(1, shape, &splits);
-    if (!allocated.ok()) return FromTensorFlow(allocated);
+    SMDDP_ASSIGN_OR_RETURN(tensorflow::Tensor* const splits, NewOutput(context, 1, shape));
     std::copy(rows.begin(), rows.end(), splits->vec<int32_t>().data());
   }
   return AllocateRows(context, tensor, std::accumulate(rows.begin(), rows.end(), int64_t{0}));
@@ -42,10 +40,9 @@ class RequestKernel final : public CollectiveKernel {
 
  protected:
   void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
-    const auto make = [&](tensorflow::OpKernelContext*, int index) {
-      return MakeRef(session.topology(), context, index);
-    };
-    Result<std::vector<TensorRef>> tensors = MakeTensorRefs(context, make);
+    const int count = kKind == RequestKind::kAlltoall ? 1 : context->num_inputs();
+    Result<std::vector<TensorRef>> tensors =
+        MakeTensorRefs(context, count, [&](int index) { return MakeRef(session.topology(), context, index); });
     if (!tensors.ok()) return done(tensors.status());
     Request request = request_;
     request.tensors = std::move(*tensors);
@@ -53,7 +50,6 @@ class RequestKernel final : public CollectiveKernel {
       return Allocate(context, kKind, tensor, rows);
     };
     if (kKind == RequestKind::kAlltoall) {
-      request.tensors.pop_back();  // the second input
       const auto rows = context->input(1).flat<int64_t>();
       if (!request.even_split) request.splits.assign(rows.data(), rows.data() + rows.size());
     }
@@ -69,7 +65,7 @@ class RequestKernel final : public CollectiveKernel {
       return MakeTensorRef(context->input(index), context->mutable_output(index));
     }
     if (kKind == RequestKind::kAllreduce || kKind == RequestKind::kBroadcast) return InPlaceOrNewOutput(context, index);
-    Result<TensorRef> tensor = InputAlone(context, index);
+    Result<TensorRef> tensor = MakeTensorRef(context->input(index), nullptr);
     if (!kScatters || !tensor.ok() || tensor->shape.empty()) return tensor;  // a scalar: the ranks' verdict refuses it
     const Range mine = RowsOf(tensor->shape[0], topology.size(), topology.rank());
     SMDDP_ASSIGN_OR_RETURN(tensor->output, AllocateRows(context, index, mine.size()));
@@ -86,10 +82,9 @@ class JoinKernel final : public CollectiveKernel {
 
  protected:
   void Start(Session& session, tensorflow::OpKernelContext* context, smddp::DoneCallback done) override {
-    tensorflow::Tensor* last = nullptr;
-    const absl::Status allocated = context->allocate_output(0, tensorflow::TensorShape(), &last);
-    if (!allocated.ok()) return done(FromTensorFlow(allocated));
-    session.Join(&last->scalar<int32_t>()(), std::move(done));
+    const Result<tensorflow::Tensor*> last = NewOutput(context, 0, tensorflow::TensorShape());
+    if (!last.ok()) return done(last.status());
+    session.Join(&(*last)->scalar<int32_t>()(), std::move(done));
   }
 };
 

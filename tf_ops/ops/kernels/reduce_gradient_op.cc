@@ -31,7 +31,7 @@ class ReduceGradientKernel : public CollectiveKernel {
       return done(Status::Ok());
     }
     Result<std::vector<TensorRef>> tensors =
-        MakeTensorRefs(context, [this](tensorflow::OpKernelContext* in, int index) { return MakeRef(in, index); });
+        MakeTensorRefs(context, 1, [&](int index) { return MakeRef(context, index); });
     if (!tensors.ok()) return done(tensors.status());
     session.ReducePlanned(WhereIn(context), tensors->front(), std::move(done));
   }
@@ -76,9 +76,7 @@ class PartKernel final : public ReduceGradientKernel {
   }
   Result<TensorRef> MakeRef(tensorflow::OpKernelContext* context, int index) const override {
     const tensorflow::Tensor& input = context->input(index);
-    tensorflow::Tensor* output = nullptr;
-    const absl::Status allocated = context->allocate_output(index, shape_, &output);
-    if (!allocated.ok()) return FromTensorFlow(allocated);
+    SMDDP_ASSIGN_OR_RETURN(tensorflow::Tensor* const output, NewOutput(context, index, shape_));
     const bool gathers = parting_.mode == PartMode::kGather;
     SMDDP_ASSIGN_OR_RETURN(TensorRef ref, MakeTensorRef(gathers ? *output : input, output));
     ref.input = input.data();

@@ -19,7 +19,7 @@ namespace {
 
 // What the ranks of the node map.
 struct NodeMemory {
-  std::vector<Segment> segments;                      // the node's, by local rank
+  std::vector<std::unique_ptr<Segment>> segments;     // the node's, by local rank
   std::vector<std::shared_ptr<std::byte>> of_others;  // keep the other ranks' tensors mapped
   std::vector<BufferView> tensors;                    // by local rank; empty: not shared
 };
@@ -123,7 +123,7 @@ Status MapAllTensors(const Topology& topology, const std::vector<Hello>& hellos,
 }
 
 Status OpenPeers(const Topology& topology, const std::vector<Ready>& ready, size_t bytes,
-                 std::vector<Segment>* segments) {
+                 std::vector<std::unique_ptr<Segment>>* segments) {
   for (int member = 0; member < topology.local_size(); ++member) {
     if (member == topology.local_rank()) continue;
     SMDDP_ASSIGN_OR_RETURN((*segments)[member],
@@ -153,11 +153,11 @@ Result<std::shared_ptr<NodeMemory>> ShareMemory(const Topology& topology, const 
         mapped.message());
   }
   if (topology.local_size() > 1 && topology.local_rank() == 0) Segment::RemoveStale();
-  Segment& mine = memory->segments[topology.local_rank()];
+  std::unique_ptr<Segment>& mine = memory->segments[topology.local_rank()];
   auto created = topology.local_size() > 1 ? Segment::Create(bytes) : Segment::Private(bytes);
   SMDDP_RETURN_IF_ERROR(AllOk(created.status(), exchange));
   mine = std::move(*created);
-  SMDDP_ASSIGN_OR_RETURN(const auto ready, ExchangeReady({mine.name(), wanted && mapped.ok()}, exchange));
+  SMDDP_ASSIGN_OR_RETURN(const auto ready, ExchangeReady({mine->name(), wanted && mapped.ok()}, exchange));
   for (int rank : topology.node().world_ranks()) {
     if (ready[rank].maps_tensors) continue;
     memory->tensors.clear();
@@ -165,7 +165,7 @@ Result<std::shared_ptr<NodeMemory>> ShareMemory(const Topology& topology, const 
   }
   const Status opened = OpenPeers(topology, ready, bytes, &memory->segments);
   SMDDP_RETURN_IF_ERROR(AllOk(opened, exchange));  // from here on all ranks have all segments
-  mine.Unlink();
+  mine->Unlink();
   return memory;
 }
 
@@ -244,8 +244,8 @@ Result<std::unique_ptr<FabricParts>> Bootstrap(int rank, const Env& env, const E
   const size_t bytes = FabricParts::LayoutFor(topology, decided).total_bytes;
   SMDDP_ASSIGN_OR_RETURN(auto memory, ShareMemory(topology, hellos, tensors, bytes, exchange));
   std::vector<std::byte*> addresses;
-  for (const Segment& segment : memory->segments) addresses.push_back(segment.data());
-  auto lives = [memory](int member) { return memory->segments[member].OwnerLives(); };
+  for (const auto& segment : memory->segments) addresses.push_back(segment->data());
+  auto lives = [memory](int member) { return memory->segments[member]->OwnerLives(); };
   return std::make_unique<FabricParts>(std::move(topology), decided, *rail, std::move(addresses), memory,
                                        std::move(far), std::move(lives), memory->tensors);
 }

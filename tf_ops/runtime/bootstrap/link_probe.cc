@@ -121,16 +121,13 @@ bool IsPossible(const LinkSpeed& speed) {
 
 // The worst of all ranks that measured.
 Result<LinkSpeed> Worst(bool measured, const LinkSpeed& mine, const Exchange& exchange) {
-  FieldWriter writer;
-  if (measured) writer(mine.latency_s, mine.message_s, mine.bytes_per_s);
-  SMDDP_ASSIGN_OR_RETURN(const auto texts, exchange(writer.Take()));
+  SMDDP_ASSIGN_OR_RETURN(const auto texts, exchange(measured ? Encode(mine) : ""));
   LinkSpeed worst = {0, 0, 1e18};
   for (const std::string& text : texts) {
-    FieldReader reader(text);
     LinkSpeed other;
-    reader(other.latency_s, other.message_s, other.bytes_per_s);
-    if (!reader.at_end()) continue;
-    if (!IsPossible(other)) return OtherVersion("A rank sent an impossible speed of the link between nodes");
+    if (text.empty()) continue;
+    if (!Decode(text, &other) || !IsPossible(other))
+      return OtherVersion("A rank sent an impossible speed of the link between nodes");
     worst.latency_s = std::max(worst.latency_s, other.latency_s);
     worst.message_s = std::max(worst.message_s, other.message_s);
     worst.bytes_per_s = std::min(worst.bytes_per_s, other.bytes_per_s);

@@ -17,8 +17,9 @@ bool Exists(DType dtype) { return static_cast<int>(dtype) < kDTypeCount; }
 
 bool AllReducible(const Announcement& announcement) {
   const bool adasum = announcement.op == ReduceOp::kAdasum;
-  return std::all_of(announcement.dtypes.begin(), announcement.dtypes.end(),
-                     [adasum](DType dtype) { return adasum ? IsFloating(dtype) : IsReducible(dtype); });
+  return std::all_of(announcement.tensors.begin(), announcement.tensors.end(), [adasum](const TensorSpec& tensor) {
+    return adasum ? IsFloating(tensor.dtype) : IsReducible(tensor.dtype);
+  });
 }
 
 // The data of a small reduction are summed before any other check; those of a small allgather have any dtype.
@@ -43,9 +44,11 @@ bool IsPossibleForJoined(const Announcement& request) {
 }  // namespace
 
 bool Announcement::IsPossible() const {
-  return static_cast<int>(kind) < kRequestKinds && op <= ReduceOp::kProduct && dtypes.size() == shapes.size() &&
-         std::all_of(dtypes.begin(), dtypes.end(), Exists) &&
-         std::all_of(shapes.begin(), shapes.end(), smddp::IsPossible) &&
+  const auto possible = [](const TensorSpec& tensor) {
+    return Exists(tensor.dtype) && smddp::IsPossible(tensor.shape);
+  };
+  return static_cast<int>(kind) < kRequestKinds && op <= ReduceOp::kProduct &&
+         std::all_of(tensors.begin(), tensors.end(), possible) &&
          (!wire_dtype || (Exists(*wire_dtype) && (IsFloating(*wire_dtype) || *wire_dtype == DType::kInt8))) &&
          DataIsPossible(*this);
 }
@@ -69,11 +72,8 @@ Status GivenUpBy(int rank) {
 }
 
 bool Batch::IsWellFormed() const {
-  const auto is_batch = [](const std::string& message) {
-    ControlType type;
-    return TypeOf(message, &type) && type == ControlType::kBatch;
-  };
-  return std::none_of(messages.begin(), messages.end(), is_batch);
+  return std::none_of(messages.begin(), messages.end(),
+                      [](const std::string& message) { return TypeOf(message) == ControlType::kBatch; });
 }
 
 std::vector<std::string> Unpack(std::string bytes) {
@@ -82,15 +82,14 @@ std::vector<std::string> Unpack(std::string bytes) {
   return std::move(batch.messages);
 }
 
-bool TypeOf(std::string_view message, ControlType* type) {
-  if (message.empty()) return false;
-  *type = static_cast<ControlType>(message[0]);
-  return *type >= ControlType::kAnnouncement && *type <= ControlType::kDeparted;
+std::optional<ControlType> TypeOf(std::string_view message) {
+  if (message.empty()) return std::nullopt;
+  const auto type = static_cast<ControlType>(message[0]);
+  return type >= ControlType::kAnnouncement && type <= ControlType::kDeparted ? std::optional(type) : std::nullopt;
 }
 
 bool BelongsToWork(std::string_view message) {
-  ControlType type;
-  if (!TypeOf(message, &type)) return true;
+  const std::optional<ControlType> type = TypeOf(message);
   return type != ControlType::kHeartbeat && type != ControlType::kTimeline && type != ControlType::kStall &&
          type != ControlType::kPlanRetirement;
 }

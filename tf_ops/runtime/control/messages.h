@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -60,11 +61,10 @@ constexpr uint32_t kUnnumbered = 0xffffffff;
 // One rank's request under a name, to the name's coordinator.
 struct Announcement : Collective {
   static constexpr ControlType kType = ControlType::kAnnouncement;
-  std::vector<DType> dtypes;                 // one per tensor
-  std::vector<std::vector<int64_t>> shapes;  // one per tensor
-  std::vector<std::string> facts;            // kPlan: fusion/plan.h DescribePlan
-  std::string plan_key;                      // kPlan: with the site number, where there are several
-  bool alone = true;                         // kPlan: api/session.h PlannedTensor::alone
+  std::vector<TensorSpec> tensors;
+  std::vector<std::string> facts;  // kPlan: fusion/plan.h DescribePlan
+  std::string plan_key;            // kPlan: with the site number, where there are several
+  bool alone = true;               // kPlan: api/session.h PlannedTensor::alone
   // Of a small reduction or allgather: this rank's contribution (requests/inline_data.h). kPlan: kHasDevices where a
   // GPU is available. kDevices: this rank's description of its GPU.
   std::string data;
@@ -75,8 +75,8 @@ struct Announcement : Collective {
   // What is equal when the request is made again.
   template <class Self, class Fields>
   static void VisitRequest(Self& self, Fields& fields) {
-    fields(self.kind, self.name, self.dtypes, self.shapes, self.op, self.root, self.prescale, self.postscale,
-           self.wire_dtype, self.even_split, self.splits, self.facts, self.plan_key, self.alone);
+    fields(self.kind, self.name, self.tensors, self.op, self.root, self.prescale, self.postscale, self.wire_dtype,
+           self.even_split, self.splits, self.facts, self.plan_key, self.alone);
   }
   template <class Self, class Fields>
   static void Visit(Self& self, Fields& fields) {
@@ -140,6 +140,11 @@ struct PlanOrder {
 // By the name of a plan: the number of its steps that have begun.
 using StepCounts = std::map<std::string, int64_t>;
 
+inline int64_t StepsOf(const StepCounts& counts, const std::string& plan) {
+  const auto at = counts.find(plan);
+  return at == counts.end() ? 0 : at->second;
+}
+
 // hvd.join, from one rank to others.
 struct JoinNotice {
   static constexpr ControlType kType = ControlType::kJoinNotice;
@@ -202,7 +207,7 @@ struct Goodbye {
   static constexpr ControlType kType = ControlType::kGoodbye;
   bool clean = false;
   bool listens = false;
-  // Where not all ranks are told by the sender (engine/departures.h): those of other nodes that are.
+  // Where not all ranks are told by the sender (health/departures.h): those of other nodes that are.
   std::vector<int> told;
 
   SMDDP_FIELDS(clean, listens, told);
@@ -242,8 +247,8 @@ struct Batch {
 // The messages of a batch, or the one that `bytes` is.
 std::vector<std::string> Unpack(std::string bytes);
 
-// False: `message` does not begin with a type.
-bool TypeOf(std::string_view message, ControlType* type);
+// None: `message` does not begin with a type.
+std::optional<ControlType> TypeOf(std::string_view message);
 // False for messages that ranks also send while no operation makes progress: heartbeats, timelines, stall reports,
 // unused plans.
 bool BelongsToWork(std::string_view message);

@@ -49,8 +49,9 @@ Engine::Engine(FabricParts& parts, RunningTasks& tasks, double heartbeat_timeout
       pace_(parts.node().doorbell(),
             CoresFor(parts.fabric().topology.local_size(), static_cast<int>(std::thread::hardware_concurrency())),
             /*polled=*/!parts.transport().rings_doorbell()),
-      heartbeat_(parts.fabric().topology, heartbeat_timeout_s),
-      router_(*this, parts.transport(), heartbeat_, components_) {}
+      departures_(parts.fabric().topology),
+      heartbeat_(parts.fabric().topology, departures_, heartbeat_timeout_s),
+      router_(*this, parts.transport(), departures_, heartbeat_, components_) {}
 
 void Engine::Start() {
   thread_ = std::thread([this] { Loop(); });
@@ -118,8 +119,8 @@ void Engine::Tick(int64_t now_ns) {
   for (Component* component : components_) {
     if (failed_.ok()) component->Tick(now_ns);
   }
-  for (const int rank : router_.departures().Silent(now_ns)) {
-    const std::string who = router_.departures().Sentence(rank);
+  for (const int rank : departures_.Silent(now_ns)) {
+    const std::string who = departures_.Sentence(rank);
     for (Component* component : components_) {
       if (!failed_.ok()) return;
       const Status status = component->AfterDeparture(rank, who);
@@ -208,7 +209,7 @@ void Engine::Leave() {
 }
 
 void Engine::AwaitDepartures() {
-  while (failed_.ok() && !router_.departures().all_left()) {
+  while (failed_.ok() && !departures_.all_left()) {
     const uint32_t seen = parts_.node().doorbell().rings.load(std::memory_order_seq_cst);
     pace_.BeginRound();
     const Result<bool> progress = parts_.transport().Progress();

@@ -24,6 +24,7 @@
 #include "runtime/control/running_tasks.h"
 #include "runtime/engine/loop_pace.h"
 #include "runtime/engine/message_router.h"
+#include "runtime/health/departures.h"
 #include "runtime/health/heartbeat.h"
 
 namespace smddp {
@@ -85,6 +86,7 @@ class Engine final : public ControlBus {
 
   // Engine thread only, except for counters.
   LoopPace pace_;
+  Departures departures_;
   Heartbeat heartbeat_;
   std::vector<Component*> components_;
   MessageRouter router_;

@@ -58,9 +58,9 @@ bool MessageRouter::Read(bool* worked) {
 }
 
 Status MessageRouter::Deliver(int from, std::string_view message) {
-  ControlType type;
+  const std::optional<ControlType> type = TypeOf(message);
   heartbeat_.Heard(from, NowNs());
-  if (!TypeOf(message, &type)) return Refused(bus_.topology(), from);
+  if (!type) return Refused(bus_.topology(), from);
   if (type == ControlType::kHeartbeat) return Status::Ok();
   if (type == ControlType::kGoodbye) return OnGoodbye(from, message);
   if (type == ControlType::kDeparted) return OnDeparted(from, message);
@@ -70,7 +70,7 @@ Status MessageRouter::Deliver(int from, std::string_view message) {
     bus_.FailHere(abort.why);
     return Status::Ok();
   }
-  const auto reader = readers_.find(type);
+  const auto reader = readers_.find(*type);
   if (reader == readers_.end()) return Refused(bus_.topology(), from);
   const bool wanted = bus_.failure().ok() || reader->second.delivery == Delivery::kAlways;
   return wanted && !closed_ ? reader->second.component->OnMessage(from, message) : Status::Ok();
@@ -104,7 +104,6 @@ Status MessageRouter::OnDeparted(int from, std::string_view message) {
 void MessageRouter::Depart(int rank, const Goodbye& goodbye) {
   const std::vector<Departures::Forward> forwards = departures_.Add(rank, goodbye, NowNs());
   if (goodbye.listens) ended_rank_ = bus_.topology().global_rank(rank);
-  heartbeat_.Left(rank, goodbye.listens);
   if (!goodbye.listens) transport_.Forget(rank);
   for (Component* component : components_) component->OnDeparture(rank);
   for (const auto& [to, what] : forwards) PostToReaders(to, Encode(what));

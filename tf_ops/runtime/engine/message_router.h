@@ -15,7 +15,7 @@
 
 #include "runtime/control/component.h"
 #include "runtime/control/messages.h"
-#include "runtime/engine/departures.h"
+#include "runtime/health/departures.h"
 #include "runtime/health/heartbeat.h"
 #include "transport/transport.h"
 
@@ -27,8 +27,9 @@ class MessageRouter {
   enum class Delivery { kUntilFailure, kAlways };
 
   // All outlive it. `components` hear of ranks that leave.
-  MessageRouter(ControlBus& bus, Transport& transport, Heartbeat& heartbeat, const std::vector<Component*>& components)
-      : bus_(bus), transport_(transport), heartbeat_(heartbeat), components_(components), departures_(bus.topology()) {}
+  MessageRouter(ControlBus& bus, Transport& transport, Departures& departures, Heartbeat& heartbeat,
+                const std::vector<Component*>& components)
+      : bus_(bus), transport_(transport), departures_(departures), heartbeat_(heartbeat), components_(components) {}
   // `reader` gets the messages of that type, which is none of those that are handled here.
   void Add(ControlType type, Component* reader, Delivery delivery) { readers_[type] = {reader, delivery}; }
 
@@ -44,7 +45,6 @@ class MessageRouter {
   // Tells the other ranks that this one has left.
   void SayGoodbye(const Goodbye& goodbye);
 
-  const Departures& departures() const { return departures_; }
   // Messages sent so far, and their bytes.
   int64_t messages() const { return messages_.load(std::memory_order_relaxed); }
   int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
@@ -65,12 +65,12 @@ class MessageRouter {
 
   ControlBus& bus_;
   Transport& transport_;
+  Departures& departures_;
   Heartbeat& heartbeat_;
   const std::vector<Component*>& components_;
   std::map<ControlType, Reader> readers_;
   std::map<int, std::vector<std::string>> posted_;  // by rank
   std::set<int> posted_to_;                         // ranks of other nodes that this one has sent messages to
-  Departures departures_;
   bool closed_ = false;
   std::atomic<int64_t> messages_{0}, bytes_{0};
   std::atomic<int> ended_rank_{-1};

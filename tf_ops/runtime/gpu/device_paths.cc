@@ -31,11 +31,7 @@ bool DevicePaths::IsAgreed(const std::string& plan, const Tensors& tensors) {
       bus_.Fail(info.status());
       return false;
     }
-    Announcement announcement;
-    announcement.kind = RequestKind::kDevices;
-    announcement.name = kPrefix + plan;
-    announcement.data = info.value();
-    coordination_.Announce(std::move(announcement));
+    AnnounceDevice(coordination_, kPrefix + plan, *info);
   }
   return IsSettled(plan);
 }

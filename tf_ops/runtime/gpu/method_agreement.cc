@@ -35,11 +35,7 @@ void MethodAgreement::Start() {
 // The answer may come before this returns.
 void MethodAgreement::Announce() {
   waits_for_answer_ = true;
-  Announcement announcement;
-  announcement.kind = RequestKind::kDevices;
-  announcement.name = kName;
-  announcement.data = Encode(mine_);
-  coordination_.Announce(std::move(announcement));
+  AnnounceDevice(coordination_, kName, Encode(mine_));
 }
 
 Status MethodAgreement::OnRound(const std::vector<std::string>& texts) {
@@ -88,6 +84,14 @@ Status MethodAgreement::Next(const std::string& why) {
   TellWhyNot(topology_, method(), failed, why);
   Start();
   return Status::Ok();
+}
+
+void AnnounceDevice(Coordination& coordination, std::string name, std::string what) {
+  Announcement announcement;
+  announcement.kind = RequestKind::kDevices;
+  announcement.name = std::move(name);
+  announcement.data = std::move(what);
+  coordination.Announce(std::move(announcement));
 }
 
 void TellWhyNot(const Topology& topology, DeviceMethod taken, DeviceMethod expected, const std::string& why) {

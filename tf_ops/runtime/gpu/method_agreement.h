@@ -71,6 +71,9 @@ class MethodAgreement {
   int64_t begun_ns_ = 0, answered_ns_ = 0;
 };
 
+// To all ranks, what this one says of its GPU.
+void AnnounceDevice(Coordination& coordination, std::string name, std::string what);
+
 // Said by rank 0: a method that users may expect is not the one that is taken, or tried next.
 void TellWhyNot(const Topology& topology, DeviceMethod taken, DeviceMethod expected, const std::string& why);
 

@@ -14,11 +14,10 @@ std::string Ranks(const std::vector<int>& ranks) { return (ranks.size() == 1 ? "
 
 }  // namespace
 
-Heartbeat::Heartbeat(const Topology& topology, double timeout_s)
+Heartbeat::Heartbeat(const Topology& topology, const Departures& departures, double timeout_s)
     : topology_(topology),
+      departures_(departures),
       timeout_s_(timeout_s),
-      left_(topology.size(), false),
-      reads_(topology.size(), true),
       node_heard_ns_(topology.node_count(), 0),
       unanswered_ns_(topology.node_count(), 0) {}
 
@@ -28,23 +27,11 @@ void Heartbeat::Tick(int64_t now_ns) {
   if (!Speaks()) spoken_to_since_ns_ = now_ns;
 }
 
-int Heartbeat::SpeakerOf(int node) const {
-  for (int rank : topology_.nodes()[node].world_ranks()) {
-    if (reads_[rank]) return rank;
-  }
-  return -1;
-}
-
 std::vector<int> Heartbeat::Due(int64_t now_ns) {
-  std::vector<int> ranks;
-  if (timeout_s_ <= 0 || !Speaks()) return ranks;
-  if (sent_ns_ != 0 && now_ns - sent_ns_ < timeout_s_ * kBeatShare * 1e9) return ranks;
+  if (timeout_s_ <= 0 || !Speaks()) return {};
+  if (sent_ns_ != 0 && now_ns - sent_ns_ < timeout_s_ * kBeatShare * 1e9) return {};
   sent_ns_ = now_ns;
-  for (int node = 0; node < topology_.node_count(); ++node) {
-    const int speaker = SpeakerOf(node);
-    if (node != topology_.node_index() && speaker >= 0) ranks.push_back(speaker);
-  }
-  return ranks;
+  return departures_.OtherReaders();
 }
 
 std::optional<std::string> Heartbeat::FindLost(int64_t now_ns, const SignsOf& signs_of) {
@@ -58,7 +45,7 @@ std::optional<std::string> Heartbeat::FindDead(const SignsOf& signs_of) {
   std::vector<int> without_lock, dead;
   for (int member = 0; member < topology_.local_size(); ++member) {
     const int rank = topology_.node().world_rank(member);
-    if (rank == topology_.rank() || left_[rank] || !signs_of(member).dead) continue;
+    if (rank == topology_.rank() || departures_.has(rank) || !signs_of(member).dead) continue;
     without_lock.push_back(rank);
     if (std::count(suspects_.begin(), suspects_.end(), rank) != 0) dead.push_back(rank);
   }
@@ -85,7 +72,7 @@ std::optional<std::string> Heartbeat::FindSilentMate(int64_t now_ns, const Signs
   int64_t last_ns = 0;
   for (int member = 0; member < topology_.local_size(); ++member) {
     const int rank = topology_.node().world_rank(member);
-    if (rank == topology_.rank() || left_[rank]) continue;
+    if (rank == topology_.rank() || departures_.has(rank)) continue;
     const int64_t seen_ns = std::max(signs_of(member).beat_ns, forgiven_ns_);
     if (now_ns - seen_ns < timeout_s_ * kLocalShare * 1e9) continue;
     silent.push_back(rank);
@@ -106,7 +93,7 @@ std::optional<std::string> Heartbeat::FindSilentNode(int64_t now_ns) const {
     if (silent_ns < timeout_s_ * kNodeShare * 1e9 && !is_cut) continue;
     std::vector<int> ranks;
     for (int rank : topology_.nodes()[node].world_ranks()) {
-      if (!left_[rank]) ranks.push_back(rank);
+      if (!departures_.has(rank)) ranks.push_back(rank);
     }
     if (ranks.empty()) continue;
     if (is_cut)

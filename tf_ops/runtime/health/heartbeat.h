@@ -2,9 +2,9 @@
 //
 // Inside a node every rank watches every other one. A timestamp in shared memory shows that a rank is alive; the file
 // lock that the kernel releases with the process shows that it is dead. Between nodes the speaker of each node, its
-// first rank that still reads, sends a heartbeat to the speakers of all other nodes, and any message from a node
-// shows that the node is alive. So a silent rank is named by its own node, a silent node by the others, and the
-// number of messages grows with nodes, not ranks.
+// first rank that still reads (departures.h), sends a heartbeat to the speakers of all other nodes, and any message
+// from a node shows that the node is alive. So a silent rank is named by its own node, a silent node by the others, and
+// the number of messages grows with nodes, not ranks.
 //
 // Threads: the engine's.
 #pragma once
@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/health/departures.h"
 #include "topology/topology.h"
 
 namespace smddp {
@@ -27,8 +28,8 @@ struct LifeSigns {
 class Heartbeat {
  public:
   using SignsOf = std::function<LifeSigns(int member)>;
-  // A silent rank is found within `timeout_s`; 0: only dead ones are. `topology` outlives it.
-  Heartbeat(const Topology& topology, double timeout_s);
+  // A silent rank is found within `timeout_s`; 0: only dead ones are. The others outlive it.
+  Heartbeat(const Topology& topology, const Departures& departures, double timeout_s);
 
   // Call it a few times a second, before the other two. After a long pause between calls this process itself was
   // stopped: the other ranks' deadlines are extended by the pause.
@@ -36,11 +37,6 @@ class Heartbeat {
   void Heard(int rank, int64_t now_ns) { node_heard_ns_[topology_.node_of(rank)] = now_ns; }
   // What the transport says of that speaker, just before a beat is sent to it: Transport::UnansweredNs.
   void Unanswered(int rank, int64_t ns) { unanswered_ns_[topology_.node_of(rank)] = ns; }
-  // `reads`: until all ranks have left it sends and receives heartbeats as before.
-  void Left(int rank, bool reads) {
-    left_[rank] = true;
-    reads_[rank] = reads;
-  }
 
   // The ranks to which a beat is due now.
   std::vector<int> Due(int64_t now_ns);
@@ -50,8 +46,7 @@ class Heartbeat {
   std::string Died(const std::vector<int>& dead) const;
 
  private:
-  int SpeakerOf(int node) const;  // -1: nobody reads
-  bool Speaks() const { return SpeakerOf(topology_.node_index()) == topology_.rank(); }
+  bool Speaks() const { return departures_.ReaderOf(topology_.node_index()) == topology_.rank(); }
   // "No sign of life from rank 2 (host a) for 13.5 s (SMDDP_HEARTBEAT_TIMEOUT): "
   std::string Missed(const char* what, const std::vector<int>& ranks, int64_t ns) const;
   std::optional<std::string> FindDead(const SignsOf& signs_of);
@@ -59,8 +54,8 @@ class Heartbeat {
   std::optional<std::string> FindSilentNode(int64_t now_ns) const;
 
   const Topology& topology_;
+  const Departures& departures_;
   const double timeout_s_;
-  std::vector<bool> left_, reads_;                      // by rank
   std::vector<int64_t> node_heard_ns_, unanswered_ns_;  // by node
   std::vector<int> suspects_;                           // lock released at the last check: a goodbye may still arrive
   int64_t ticked_ns_ = 0, forgiven_ns_ = 0, sent_ns_ = 0;

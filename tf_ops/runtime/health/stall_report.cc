@@ -61,8 +61,7 @@ std::string StallReport::Line(int rank, const Asked& asked, const StepCounts& mi
   }
   std::string line = asked.answer.sentence;
   for (const auto& [plan, steps] : mine) {
-    const auto theirs = asked.answer.steps.find(plan);
-    const int64_t begun = theirs == asked.answer.steps.end() ? 0 : theirs->second;
+    const int64_t begun = StepsOf(asked.answer.steps, plan);
     if (begun >= steps) continue;
     line += " It has begun " + std::to_string(begun) + " of the " + std::to_string(steps) + " reductions of " + plan +
             " that rank " + std::to_string(topology_.global_rank(topology_.rank())) + " has.";
@@ -77,8 +76,7 @@ std::vector<std::string> StallReport::Lines(const std::set<int>& ranks, const St
       lines.push_back("And " + std::to_string(ranks.size() - kMaxRanks) + " more ranks.");
       break;
     }
-    const auto asked = asked_.find(rank);
-    if (asked != asked_.end()) lines.push_back(Line(rank, asked->second, mine));
+    if (asked_[rank].known()) lines.push_back(Line(rank, asked_[rank], mine));
   }
   return lines;
 }
@@ -86,40 +84,31 @@ std::vector<std::string> StallReport::Lines(const std::set<int>& ranks, const St
 std::set<int> StallReport::Suspects(const std::set<int>& ranks) const {
   std::set<int> suspects;
   for (const int rank : ranks) {
-    const auto asked = asked_.find(rank);
-    if (asked != asked_.end() && (asked->second.silent() || !asked->second.answer.in_task)) suspects.insert(rank);
+    const Asked& asked = asked_[rank];
+    if (asked.known() && (asked.silent() || !asked.answer.in_task)) suspects.insert(rank);
   }
   return suspects;
 }
 
 bool StallReport::AllWait(int64_t still_ns) const {
-  for (int rank = 0; rank < topology_.size(); ++rank) {
-    const auto asked = asked_.find(rank);
-    if (asked == asked_.end() || asked->second.silent()) return false;
-    const RankStatus& status = asked->second.answer;
-    if (status.waits_for == WaitsFor::kNothing || status.still_ns < still_ns) return false;
-  }
-  return true;
+  return std::all_of(asked_.begin(), asked_.end(), [still_ns](const Asked& asked) {
+    return asked.known() && !asked.silent() && asked.answer.waits_for != WaitsFor::kNothing &&
+           asked.answer.still_ns >= still_ns;
+  });
 }
 
 bool StallReport::Deadlocked(int64_t still_ns) const {
   if (!AllWait(still_ns)) return false;
-  std::vector<const RankStatus*> all;
-  for (const auto& [rank, asked] : asked_) all.push_back(&asked.answer);
-  const auto steps_of = [](const RankStatus& status, const std::string& plan) {
-    const auto at = status.steps.find(plan);
-    return at == status.steps.end() ? 0 : at->second;
-  };
   const auto is_ahead = [&](const RankStatus& status) {
     for (const auto& [plan, steps] : status.steps) {
-      for (const RankStatus* other : all) {
-        if (steps_of(*other, plan) < steps) return true;
+      for (const Asked& other : asked_) {
+        if (StepsOf(other.answer.steps, plan) < steps) return true;
       }
     }
     return false;
   };
-  return std::all_of(all.begin(), all.end(), [&](const RankStatus* status) {
-    return status->waits_for == WaitsFor::kCall || is_ahead(*status);
+  return std::all_of(asked_.begin(), asked_.end(), [&](const Asked& asked) {
+    return asked.answer.waits_for == WaitsFor::kCall || is_ahead(asked.answer);
   });
 }
 

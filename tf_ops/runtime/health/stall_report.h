@@ -43,7 +43,7 @@ class StallReport {
   using LocalStatus = std::function<RankStatus()>;
   // The bus outlives it. `local_status` returns what this rank is doing.
   StallReport(ControlBus& bus, LocalStatus local_status)
-      : bus_(bus), topology_(bus.topology()), local_status_(std::move(local_status)) {}
+      : bus_(bus), topology_(bus.topology()), local_status_(std::move(local_status)), asked_(bus.topology().size()) {}
 
   // Asks the ranks of the session that have not answered recently. True: all have answered, or their time is up.
   bool AskAll(int64_t now_ns);
@@ -67,6 +67,7 @@ class StallReport {
     int64_t asked_ns = 0, answered_ns = 0;
     int64_t silent_since_ns = 0;  // when it was first asked after its last answer
     RankStatus answer;
+    bool known() const { return asked_ns != 0 || answered_ns != 0; }
     bool silent() const { return answered_ns < asked_ns; }
   };
   std::string Line(int rank, const Asked& asked, const StepCounts& mine) const;
@@ -74,7 +75,7 @@ class StallReport {
   ControlBus& bus_;
   const Topology& topology_;
   const LocalStatus local_status_;
-  std::map<int, Asked> asked_;
+  std::vector<Asked> asked_;  // by rank
 };
 
 }  // namespace smddp

@@ -22,10 +22,10 @@ std::string CountedIn(const Topology& topology) {
   return " (counted inside the process set of the ranks " + NumbersOf(topology, topology.all().world_ranks()) + ")";
 }
 
-// A sentence about tensors that wait in their bucket; `bucket` null: for rank 0's order.
-std::string DescribeWait(const Plan& plan, const PlannedBucket* bucket, int64_t waited_ns, const Topology& topology) {
-  const std::string since = "gradients of '" + plan.spec().key + "' have waited for " +
-                            std::to_string(waited_ns / 1000000000) + " s on this rank ";
+std::string DescribeWait(const PlanWait& wait, int64_t now_ns, const Topology& topology) {
+  const PlannedBucket* const bucket = wait.bucket;
+  const std::string since = Concat("gradients of '", wait.plan->spec().key, "' have waited for ",
+                                   Seconds(wait.since_ns, now_ns), " s on this rank ");
   if (bucket == nullptr) {
     return Concat(since, "for rank ", topology.global_rank(0), " to compute all of them for the first time.");
   }
@@ -37,21 +37,10 @@ std::string DescribeWait(const Plan& plan, const PlannedBucket* bucket, int64_t 
     missing += (shown++ == 0 ? "" : ", ") + std::to_string(bucket->bucket().slots[slot].tensor);
   }
   std::string what = missing.empty() ? "" : "for gradient " + missing + " of the same fusion bucket";
-  if (!plan.agreed().reached()) {
+  if (!wait.plan->agreed().reached()) {
     what += std::string(what.empty() ? "" : " and ") + "for the other ranks to trace the same step";
   }
   return since + what + ".";
-}
-
-// Calls visit(since_ns, &reminder, describe) for everything in the plans that waits.
-template <class Visit>
-void ForEachWait(const PlanTable& plans, const Topology& topology, int64_t now_ns, Visit visit) {
-  for (const auto& named : plans.all()) {
-    const Plan& plan = named.second;
-    plan.ForEachWait([&](int64_t since_ns, Reminder* reminder, const PlannedBucket* bucket) {
-      visit(since_ns, reminder, [&] { return DescribeWait(plan, bucket, now_ns - since_ns, topology); });
-    });
-  }
 }
 
 }  // namespace
@@ -86,22 +75,16 @@ void StallWatch::Tick(int64_t now_ns) {
 
 // Is a warning or an error due?
 bool StallWatch::IsStalled(int64_t now_ns) const {
-  const auto too_long = [&](const RunningTask& running) {
-    return (warn_s_ > 0 && running.reminder.Due(running.since_ns, now_ns, warn_s_)) ||
-           (error_s_ > 0 && now_ns - running.since_ns >= error_s_ * 1e9);
+  const auto too_long = [&](const Reminder& reminder, int64_t since_ns) {
+    return (warn_s_ > 0 && reminder.Due(since_ns, now_ns, warn_s_)) ||
+           (error_s_ > 0 && now_ns - since_ns >= error_s_ * 1e9);
   };
-  if (std::any_of(tasks_.all().begin(), tasks_.all().end(), too_long)) return true;
-  if (warn_s_ > 0 && join_reminder_.Due(JoinStillNs(), now_ns, warn_s_)) return true;
-  if (error_s_ > 0 && now_ns - JoinStillNs() >= error_s_ * 1e9) return true;
+  bool stalled = too_long(join_reminder_, JoinStillNs());
+  for (const RunningTask& running : tasks_.all()) stalled |= too_long(running.reminder, running.since_ns);
+  for (const PlanWait& wait : planned_.plans().Waits()) stalled |= too_long(*wait.reminder, wait.since_ns);
   const Coordinator& coordinator = coordination_.coordinator();
-  bool due = false;
-  ForEachWait(planned_.plans(), bus_.topology(), now_ns, [&](int64_t since_ns, const Reminder* reminder, const auto&) {
-    due |= warn_s_ > 0 && reminder->Due(since_ns, now_ns, warn_s_);
-  });
-  if (due) return true;
-  if (warn_s_ > 0 && !coordinator.Missing(now_ns, warn_s_, /*due_only=*/true).empty()) return true;
-  return error_s_ > 0 &&
-         (!coordinator.Missing(now_ns, error_s_, /*due_only=*/false).empty() || !StuckGradients(now_ns).empty());
+  return stalled || (warn_s_ > 0 && !coordinator.Missing(now_ns, warn_s_, /*due_only=*/true).empty()) ||
+         (error_s_ > 0 && !coordinator.Missing(now_ns, error_s_, /*due_only=*/false).empty());
 }
 
 int64_t StallWatch::JoinStillNs() const {
@@ -130,10 +113,10 @@ void StallWatch::Warn(int64_t now_ns) {
 // What has been under way on this rank for too long; the first few.
 std::vector<std::string> StallWatch::OwnStalls(int64_t now_ns) {
   std::vector<std::string> own;
-  ForEachWait(planned_.plans(), bus_.topology(), now_ns,
-              [&](int64_t since_ns, Reminder* reminder, const auto& describe) {
-                if (reminder->Take(since_ns, now_ns, warn_s_)) own.push_back(describe());
-              });
+  for (const PlanWait& wait : planned_.plans().Waits()) {
+    const bool due = wait.reminder->Take(wait.since_ns, now_ns, warn_s_);
+    if (due) own.push_back(DescribeWait(wait, now_ns, bus_.topology()));
+  }
   for (RunningTask& running : tasks_.all()) {
     if (!running.reminder.Take(running.since_ns, now_ns, warn_s_)) continue;
     own.push_back(running.name + " has been under way for " + std::to_string(Seconds(running.since_ns, now_ns)) +
@@ -164,11 +147,10 @@ std::string StallWatch::Deadlock() const {
 // --- Errors ---
 
 std::string StallWatch::StuckGradients(int64_t now_ns) const {
-  std::string stuck;
-  ForEachWait(planned_.plans(), bus_.topology(), now_ns, [&](int64_t since_ns, Reminder*, const auto& describe) {
-    if (stuck.empty() && now_ns - since_ns > error_s_ * 1e9) stuck = describe();
-  });
-  return stuck;
+  for (const PlanWait& wait : planned_.plans().Waits()) {
+    if (now_ns - wait.since_ns >= error_s_ * 1e9) return DescribeWait(wait, now_ns, bus_.topology());
+  }
+  return "";
 }
 
 void StallWatch::EndStalled(int64_t now_ns) {

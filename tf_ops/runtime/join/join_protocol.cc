@@ -108,8 +108,7 @@ void JoinProtocol::TellStepsBeyond(const StepCounts& known, int to) {
   JoinNotice notice;
   notice.round = rounds_.round();
   for (const auto& [plan, steps] : planned_.Steps()) {
-    const auto at = known.find(plan);
-    if (at == known.end() || at->second < steps) notice.steps[plan] = steps;
+    if (StepsOf(known, plan) < steps) notice.steps[plan] = steps;
   }
   if (!notice.steps.empty()) Tell(notice, to);
 }

@@ -41,10 +41,9 @@ class JoinProtocol : public Component, public VerdictReader {
   // This rank has no more data. `done` is called when the round is over, after `*last` was set.
   void Join(int* last, DoneCallback done);
   // Requests that are made while this rank waits for the end of the round belong to the next one: they run then.
-  bool holds_requests() const { return call_.done != nullptr; }
   template <class Request>
   void RunOrHold(Request request) {
-    if (!holds_requests()) return request();
+    if (!waiting()) return request();
     held_.push_back(std::move(request));
   }
   // A step of the plan of `where` has begun on this rank: ranks that have joined take part in it.
@@ -55,11 +54,11 @@ class JoinProtocol : public Component, public VerdictReader {
   void Step() override;
   Status AfterDeparture(int rank, const std::string& who) override;
   void OnFailure(const Status& why) override { End(why); }
-  bool expecting() const override { return call_.done != nullptr; }
+  bool expecting() const override { return waiting(); }
   bool waiting() const override { return call_.done != nullptr; }
-  int64_t OldestNs() const override { return call_.done != nullptr ? call_.since_ns : kNever; }
+  int64_t OldestNs() const override { return waiting() ? call_.since_ns : kNever; }
   void Describe(std::vector<std::string>* under_way) const override {
-    if (call_.done) under_way->emplace_back("hvd.join");
+    if (waiting()) under_way->emplace_back("hvd.join");
   }
 
  private:

@@ -105,8 +105,8 @@ Status Coordinator::Check(const std::map<int, Announcement>& by_rank) const {
 void Coordinator::Complete(const std::map<int, Announcement>& by_rank, Verdict* verdict) const {
   const Announcement& first = by_rank.begin()->second;
   if (first.kind == RequestKind::kAllgather) {
-    for (size_t tensor = 0; tensor < first.shapes.size(); ++tensor) {
-      for (const auto& [rank, request] : by_rank) verdict->dim0_of_rank.push_back(request.shapes[tensor][0]);
+    for (size_t tensor = 0; tensor < first.tensors.size(); ++tensor) {
+      for (const auto& [rank, request] : by_rank) verdict->dim0_of_rank.push_back(request.tensors[tensor].shape[0]);
     }
     verdict->data = GatherInline(by_rank);
   } else if (first.kind == RequestKind::kDevices) {

@@ -11,8 +11,8 @@ namespace {
 constexpr int kTravelling = 2;
 // One view, with one scaling (requests/reduce_job.h).
 bool FitTogether(const Announcement& a, const Announcement& b) {
-  return a.dtypes[0] == b.dtypes[0] && a.op == b.op && a.prescale == b.prescale && a.postscale == b.postscale &&
-         a.wire_dtype == b.wire_dtype;
+  return a.tensors[0].dtype == b.tensors[0].dtype && a.op == b.op && a.prescale == b.prescale &&
+         a.postscale == b.postscale && a.wire_dtype == b.wire_dtype;
 }
 
 }  // namespace

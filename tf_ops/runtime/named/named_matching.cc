@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "transport/transport.h"
 
 namespace smddp {
 namespace {
@@ -72,11 +73,8 @@ void NamedMatching::Apply(const Verdict& verdict) {
 }
 
 std::optional<NamedRequest> NamedMatching::TakeWaiting(const RequestRef& verdict) {
-  const auto at = waiting_.find(verdict.name);
-  if (at == waiting_.end()) return std::nullopt;
-  NamedRequest request = std::move(at->second.front());
-  at->second.pop_front();
-  if (at->second.empty()) waiting_.erase(at);
+  NamedRequest request;
+  if (!TakeOldest(&waiting_, verdict.name, &request)) return std::nullopt;
   numbers_.Keep(request.announcement, verdict);
   return request;
 }

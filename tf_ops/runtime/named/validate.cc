@@ -33,7 +33,7 @@ Status SameCall(const Pair& pair) {
   const Announcement &a = pair.first, &b = pair.other;
   SMDDP_RETURN_IF_ERROR(pair.Same("operations", NameOf(a.kind), NameOf(b.kind)));
   SMDDP_RETURN_IF_ERROR(
-      pair.Same("number of tensors", Concat(a.dtypes.size()), Concat(b.dtypes.size()), Reason::kTensorsDiffer));
+      pair.Same("number of tensors", Concat(a.tensors.size()), Concat(b.tensors.size()), Reason::kTensorsDiffer));
   SMDDP_RETURN_IF_ERROR(pair.Same("reduction operation", NameOf(a.op), NameOf(b.op)));
   if (a.prescale != b.prescale || a.postscale != b.postscale) {
     const auto text = [](const Announcement& of) { return Concat(of.prescale, " and ", of.postscale); };
@@ -46,9 +46,9 @@ Status SameCall(const Pair& pair) {
 Status SameTensors(const Pair& pair) {
   const RequestKind kind = pair.first.kind;
   const bool ragged = kind == RequestKind::kAllgather || kind == RequestKind::kAlltoall;
-  for (size_t i = 0; i < pair.first.dtypes.size(); ++i) {
-    const auto &a = pair.first.shapes[i], &b = pair.other.shapes[i];
-    const DType mine = pair.first.dtypes[i], its = pair.other.dtypes[i];
+  for (size_t i = 0; i < pair.first.tensors.size(); ++i) {
+    const auto& [mine, a] = pair.first.tensors[i];
+    const auto& [its, b] = pair.other.tensors[i];
     if (mine != its) return pair.Mismatch("data types", NameOf(mine), NameOf(its), Reason::kTensorsDiffer);
     const bool same =
         ragged && !a.empty() ? a.size() == b.size() && std::equal(a.begin() + 1, a.end(), b.begin() + 1) : a == b;
@@ -83,7 +83,7 @@ bool CutsAlongRows(RequestKind kind) {
 
 // Checks the numbers of rows that `rank` sends to each rank.
 Status CheckSplits(const Announcement& request, int rank, int size) {
-  const int64_t rows = request.shapes[0][0];
+  const int64_t rows = request.tensors[0].shape[0];
   const std::string of_rank = " on rank " + std::to_string(rank);
   if (request.even_split) {
     if (rows % size == 0) return Status::Ok();
@@ -123,8 +123,8 @@ bool IsDefined(ReduceOp op, DType dtype) {
 // Checks for requests on which all ranks agree but which are not possible.
 Status Possible(const Announcement& request) {
   const std::string where = " for '" + request.name + "'";
-  for (const auto& shape : request.shapes) {
-    if (!shape.empty() || !CutsAlongRows(request.kind)) continue;
+  for (const TensorSpec& tensor : request.tensors) {
+    if (!tensor.shape.empty() || !CutsAlongRows(request.kind)) continue;
     return Status(Reason::kBadArgument, NameOf(request.kind),
                   " needs a tensor with at least one dimension. Received a scalar", where,
                   ". Use tf.expand_dims(tensor, 0).");
@@ -134,11 +134,10 @@ Status Possible(const Announcement& request) {
     return Impossible(request, "`op` must be Average or Sum", NameOf(request.op));
   }
   if (!scatters && request.kind != RequestKind::kAllreduce) return Status::Ok();
-  for (DType dtype : request.dtypes) {
-    if (!IsDefined(request.op, dtype)) {
-      return Status(Reason::kBadArgument, NameOf(request.kind), " with op=", NameOf(request.op), " is not defined for ",
-                    NameOf(dtype), where, ". Cast the tensor first.");
-    }
+  for (const TensorSpec& tensor : request.tensors) {
+    if (IsDefined(request.op, tensor.dtype)) continue;
+    return Status(Reason::kBadArgument, NameOf(request.kind), " with op=", NameOf(request.op), " is not defined for ",
+                  NameOf(tensor.dtype), where, ". Cast the tensor first.");
   }
   return Status::Ok();
 }

@@ -84,11 +84,11 @@ void BucketMatcher::PlaceZeros(Plan* plan, int index, int64_t step) {
 
 // A tensor whose step is known, or zeros in its place.
 void BucketMatcher::Place(Plan* plan, Arrival arrival) {
-  const int64_t now_ns = NowNs();
-  if (times_.Arrived(now_ns)) RecordStep(TraceWhat::kStepGradients, *plan, now_ns);
+  arrival.since_ns = NowNs();
+  if (times_.Arrived(arrival.since_ns)) RecordStep(TraceWhat::kStepGradients, *plan, arrival.since_ns);
   ++waiting_;
   ++unfinished_;
-  TryLaunch(plan, plan->Put(std::move(arrival), now_ns));
+  TryLaunch(plan, plan->Put(std::move(arrival)));
 }
 
 void BucketMatcher::PlaceEarly(Plan* plan) {

@@ -13,14 +13,14 @@ PlannedBucket::PlannedBucket(Bucket bucket, int index, int operation, int64_t fi
       errors_(bucket_.quantised ? std::make_unique<RoundingErrors>() : nullptr),
       next_step_(first_step) {}
 
-bool PlannedBucket::Put(int slot, Arrival arrival, int64_t now_ns) {
+bool PlannedBucket::Put(int slot, Arrival arrival) {
   auto at = generations_.begin();
   while (at != generations_.end() && at->step < arrival.step) ++at;
   if (at == generations_.end() || at->step != arrival.step) {
     at = generations_.emplace(at);
     at->step = arrival.step;
     at->arrivals.resize(bucket_.slots.size());
-    at->since_ns = now_ns;
+    at->since_ns = arrival.since_ns;
   }
   at->arrivals[slot] = std::move(arrival);
   ++at->arrived;
@@ -54,10 +54,10 @@ PlanLayout::PlanLayout(std::vector<Bucket> buckets, size_t tensors, int first_op
   }
 }
 
-Placed PlanLayout::Put(Arrival arrival, int64_t now_ns) {
+Placed PlanLayout::Put(Arrival arrival) {
   const auto [number, slot] = place_of_tensor_[arrival.index];
   PlannedBucket& bucket = buckets_[number];
-  return {&bucket, bucket.Put(slot, std::move(arrival), now_ns)};
+  return {&bucket, bucket.Put(slot, std::move(arrival))};
 }
 
 // --- A plan ---
@@ -69,21 +69,21 @@ Plan::Plan(std::string name, const PlanSpec& spec, int64_t bucket_bytes)
       steps_(spec.tensors.size()),
       listed_(PlanBuckets(spec, bucket_bytes), spec.tensors.size(), /*first_operation=*/0, /*first_step=*/0) {}
 
-Placed Plan::Put(Arrival arrival, int64_t now_ns) {
+Placed Plan::Put(Arrival arrival) {
   ++open_;
-  last_use_ns_ = now_ns;
+  last_use_ns_ = arrival.since_ns;
   if (arrival.step == 0) first_step_.push_back(arrival.index);
   PlanLayout* const layout = LayoutOf(arrival.step);
-  if (layout != nullptr) return layout->Put(std::move(arrival), now_ns);
-  early_.push_back({std::move(arrival), now_ns});
+  if (layout != nullptr) return layout->Put(std::move(arrival));
+  early_.push_back(std::move(arrival));
   return {};
 }
 
 Placed Plan::PutEarly() {
   if (early_.empty()) return {};
-  EarlyArrival next = std::move(early_.front());
+  Arrival next = std::move(early_.front());
   early_.pop_front();
-  return LayoutOf(next.arrival.step)->Put(std::move(next.arrival), next.since_ns);
+  return LayoutOf(next.step)->Put(std::move(next));
 }
 
 void Plan::Finish(const std::vector<Arrival>& arrivals) {
@@ -96,8 +96,19 @@ void Plan::Finish(const std::vector<Arrival>& arrivals) {
 std::vector<Arrival> Plan::TakeWaiting() {
   std::vector<Arrival> waiting;
   ForEachBucket([&](PlannedBucket* bucket) { bucket->TakeWaiting(&waiting); });
-  for (EarlyArrival& each : std::exchange(early_, {})) waiting.push_back(std::move(each.arrival));
+  for (Arrival& each : std::exchange(early_, {})) waiting.push_back(std::move(each));
   return waiting;
+}
+
+void Plan::AddWaits(std::vector<PlanWait>* waits) const {
+  for (const PlanLayout* layout : {&listed_, observed_ ? &*observed_ : nullptr}) {
+    if (layout == nullptr) continue;
+    for (const PlannedBucket& bucket : layout->buckets()) {
+      const Generation* const oldest = bucket.running() ? nullptr : bucket.waiting();
+      if (oldest != nullptr) waits->push_back({this, &bucket, oldest->since_ns, &oldest->reminder});
+    }
+  }
+  if (!early_.empty()) waits->push_back({this, nullptr, early_.front().since_ns, &early_reminder_});
 }
 
 std::optional<std::vector<int>> Plan::ObservedOrder() const {

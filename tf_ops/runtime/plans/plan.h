@@ -35,6 +35,7 @@ struct Arrival {
   int index = 0;       // of the tensor in the plan
   int64_t step = 0;    // counted from 0
   bool zeros = false;  // in place of a tensor that this rank does not contribute
+  int64_t since_ns = 0;
 };
 
 // One reduction of a bucket.
@@ -63,7 +64,7 @@ class PlannedBucket {
   bool running() const { return running_; }
 
   // True: it was the last tensor missing in its step.
-  bool Put(int slot, Arrival arrival, int64_t now_ns);
+  bool Put(int slot, Arrival arrival);
   // The next step, which is complete, is reduced from now on until End.
   Generation Begin();
   void End() { running_ = false; }
@@ -89,6 +90,16 @@ struct Placed {
   bool completes = false;
 };
 
+class Plan;
+
+// What waits in a plan: a bucket, for tensors or for the ranks' agreement; null: tensors, for rank 0's order.
+struct PlanWait {
+  const Plan* plan;
+  const PlannedBucket* bucket;
+  int64_t since_ns;
+  Reminder* reminder;  // the stall watch's
+};
+
 class PlanLayout {
  public:
   // `first_operation`: the operation number of the first bucket. `first_step`: the first step that uses the layout.
@@ -96,7 +107,7 @@ class PlanLayout {
 
   std::vector<PlannedBucket>& buckets() { return buckets_; }
   const std::vector<PlannedBucket>& buckets() const { return buckets_; }
-  Placed Put(Arrival arrival, int64_t now_ns);
+  Placed Put(Arrival arrival);
 
  private:
   std::vector<PlannedBucket> buckets_;
@@ -147,7 +158,7 @@ class Plan {
 
   // --- Tensors
   // A tensor of a step that `steps` has counted, or zeros for it. No bucket: it waits for rank 0's order.
-  Placed Put(Arrival arrival, int64_t now_ns);
+  Placed Put(Arrival arrival);
   // Rank 0's order has arrived: the next of the tensors that waited for it. No bucket: there are no more.
   Placed PutEarly();
   // Their reduction has ended; the caller answers them.
@@ -179,27 +190,10 @@ class Plan {
     if (!observed_) return;
     for (PlannedBucket& bucket : observed_->buckets()) visit(&bucket);
   }
-  // Calls visit(since_ns, &reminder, bucket) for each bucket that waits for tensors or for the ranks' agreement, and
-  // with a null bucket when tensors wait for rank 0's order.
-  template <class Visit>
-  void ForEachWait(Visit visit) const {
-    for (const PlanLayout* layout : {&listed_, observed_ ? &*observed_ : nullptr}) {
-      if (layout == nullptr) continue;
-      for (const PlannedBucket& bucket : layout->buckets()) {
-        const Generation* const oldest = bucket.running() ? nullptr : bucket.waiting();
-        if (oldest != nullptr) visit(oldest->since_ns, &oldest->reminder, &bucket);
-      }
-    }
-    const PlannedBucket* const none = nullptr;
-    if (!early_.empty()) visit(early_.front().since_ns, &early_reminder_, none);
-  }
+  // Appends what waits in it.
+  void AddWaits(std::vector<PlanWait>* waits) const;
 
  private:
-  // A tensor of the second or a later step that arrived before rank 0's order.
-  struct EarlyArrival {
-    Arrival arrival;
-    int64_t since_ns = 0;
-  };
   // Of `step`, counted from 0; null: not known yet.
   PlanLayout* LayoutOf(int64_t step) {
     if (step > 0 && !ordered_) return nullptr;
@@ -214,8 +208,9 @@ class Plan {
   PlanLayout listed_;
   std::optional<PlanLayout> observed_;  // of the second and later steps; none: `listed_` is still used
   bool ordered_ = false;
-  std::vector<int> first_step_;     // the tensors in the order of their first arrival
-  std::deque<EarlyArrival> early_;  // in the order of arrival
+  std::vector<int> first_step_;  // the tensors in the order of their first arrival
+  // Tensors of the second or a later step that arrived before rank 0's order, in the order of arrival.
+  std::deque<Arrival> early_;
   mutable Reminder early_reminder_;
   int64_t open_ = 0;  // arrivals without an answer, including zeros
   int64_t last_use_ns_ = 0;

@@ -46,6 +46,12 @@ Plan* PlanTable::Numbered(int number) {
   return number < 0 || at == plans_.end() ? nullptr : &at->second;
 }
 
+std::vector<PlanWait> PlanTable::Waits() const {
+  std::vector<PlanWait> waits;
+  for (const auto& [name, plan] : plans_) plan.AddWaits(&waits);
+  return waits;
+}
+
 Plan* PlanTable::Add(const PlannedTensor& where, const std::string& name, const PlanSpec& spec, bool* made) {
   Plan* const known = Named(name);
   *made = known == nullptr || known->agreed().refused();

@@ -50,6 +50,7 @@ class PlanTable {
   Plan* Numbered(int number);
   std::map<std::string, Plan>& all() { return plans_; }
   const std::map<std::string, Plan>& all() const { return plans_; }
+  std::vector<PlanWait> Waits() const;
   int64_t known() const { return known_; }  // any thread
 
   // The tensors of `where` belong to the plan of that name from now on. The plan is made unless there is one that was

@@ -20,10 +20,7 @@ constexpr int64_t kMaxStepsAhead = 1 << 13;
 Announcement AnnouncementOf(const PlanSpec& spec) {
   Announcement announcement;
   announcement.kind = RequestKind::kPlan;
-  for (const TensorSpec& tensor : spec.tensors) {
-    announcement.dtypes.push_back(tensor.dtype);
-    announcement.shapes.push_back(tensor.shape);
-  }
+  announcement.tensors = spec.tensors;
   announcement.SetArithmetic(spec);
   announcement.facts = DescribePlan(spec);
   return announcement;
@@ -33,9 +30,7 @@ PlanSpec SpecOf(const Announcement& announcement) {
   PlanSpec spec;
   spec.SetArithmetic(announcement);
   spec.key = announcement.plan_key;
-  for (size_t i = 0; i < announcement.dtypes.size(); ++i) {
-    spec.tensors.push_back({announcement.dtypes[i], announcement.shapes[i]});
-  }
+  spec.tensors = announcement.tensors;
   return spec;
 }
 
@@ -188,9 +183,7 @@ void PlannedReductions::LogLayout(const Plan& plan) const {
 
 int64_t PlannedReductions::OldestNs() const {
   int64_t oldest = kNever;
-  for (const auto& [name, plan] : plans_.all()) {
-    plan.ForEachWait([&](int64_t since_ns, Reminder*, const PlannedBucket*) { oldest = std::min(oldest, since_ns); });
-  }
+  for (const PlanWait& wait : plans_.Waits()) oldest = std::min(oldest, wait.since_ns);
   return oldest;
 }
 

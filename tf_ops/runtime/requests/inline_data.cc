@@ -57,9 +57,9 @@ Status UnpackAll(const FusedViews& views, const std::string& bytes) {
 Result<std::string> ReduceInline(const std::map<int, Announcement>& by_rank, const Compute& compute) {
   const Announcement& first = by_rank.begin()->second;
   size_t expected = 0;
-  for (size_t i = 0; i < first.dtypes.size(); ++i) {
-    const DType wire = Narrowed(first.dtypes[i], first.wire_dtype);
-    expected = AlignedFor(wire, expected) + static_cast<size_t>(ElementCount(first.shapes[i])) * SizeOf(wire);
+  for (const TensorSpec& tensor : first.tensors) {
+    const DType wire = Narrowed(tensor.dtype, first.wire_dtype);
+    expected = AlignedFor(wire, expected) + static_cast<size_t>(tensor.elements()) * SizeOf(wire);
     if (expected > kMaxInlineBytes) return WrongLength("'" + first.name + "'", kMaxInlineBytes, expected);
   }
   for (const auto& [rank, announcement] : by_rank) {
@@ -69,14 +69,13 @@ Result<std::string> ReduceInline(const std::map<int, Announcement>& by_rank, con
   std::string result(expected, '\0');
   const ReduceOp op = first.op == ReduceOp::kAverage ? ReduceOp::kSum : first.op;  // the ranks divide when unpacking
   size_t at = 0;
-  for (size_t i = 0; i < first.dtypes.size(); ++i) {
-    const DType wire = Narrowed(first.dtypes[i], first.wire_dtype);
-    const int64_t elements = ElementCount(first.shapes[i]);
+  for (const TensorSpec& tensor : first.tensors) {
+    const DType wire = Narrowed(tensor.dtype, first.wire_dtype);
     at = AlignedFor(wire, at);
     std::vector<const void*> sources;
     for (const auto& [rank, announcement] : by_rank) sources.push_back(announcement.data.data() + at);
-    compute.Reduce(result.data() + at, sources.data(), static_cast<int>(sources.size()), elements, wire, op);
-    at += static_cast<size_t>(elements) * SizeOf(wire);
+    compute.Reduce(result.data() + at, sources.data(), static_cast<int>(sources.size()), tensor.elements(), wire, op);
+    at += static_cast<size_t>(tensor.elements()) * SizeOf(wire);
   }
   return result;
 }
@@ -96,9 +95,9 @@ std::string GatherInline(const std::map<int, Announcement>& by_rank) {
   std::string all;
   for (const auto& [rank, request] : by_rank) {
     int64_t bytes = 0;
-    for (size_t i = 0; i < request.shapes.size() && bytes <= kMaxInlineBytes; ++i) {
-      const int64_t elements = std::min(ElementCount(request.shapes[i]), kMaxInlineBytes + 1);
-      bytes += elements * static_cast<int64_t>(SizeOf(request.dtypes[i]));
+    for (const TensorSpec& tensor : request.tensors) {
+      const int64_t most = kMaxInlineBytes + 1;
+      bytes += std::min(tensor.elements(), most) * static_cast<int64_t>(SizeOf(tensor.dtype));
     }
     if (static_cast<int64_t>(request.data.size()) != bytes) return "";
     all += request.data;

@@ -27,8 +27,8 @@ struct NamedRequest {
 // Of all its tensors, unpacked.
 inline int64_t BytesOf(const Announcement& request) {
   int64_t bytes = 0;
-  for (size_t i = 0; i < request.shapes.size(); ++i) {
-    bytes += ElementCount(request.shapes[i]) * static_cast<int64_t>(SizeOf(request.dtypes[i]));
+  for (const TensorSpec& tensor : request.tensors) {
+    bytes += tensor.elements() * static_cast<int64_t>(SizeOf(tensor.dtype));
   }
   return bytes;
 }
@@ -37,10 +37,10 @@ inline int64_t BytesOf(const Announcement& request) {
 // same sums at every position (rail/selector.h).
 inline bool MayBeFused(const Announcement& request) {
   constexpr int64_t kMaxFusedBytes = 4 << 20;  // a larger tensor keeps all ranks busy by itself
-  if (request.kind != RequestKind::kAllreduce || request.dtypes.empty()) return false;
+  if (request.kind != RequestKind::kAllreduce || request.tensors.empty()) return false;
   if (request.op == ReduceOp::kAdasum || request.wire_dtype == DType::kInt8) return false;
-  const auto another = [&](DType dtype) { return dtype != request.dtypes[0]; };
-  if (std::any_of(request.dtypes.begin(), request.dtypes.end(), another)) return false;
+  const auto another = [&](const TensorSpec& tensor) { return tensor.dtype != request.tensors[0].dtype; };
+  if (std::any_of(request.tensors.begin(), request.tensors.end(), another)) return false;
   return BytesOf(request) <= kMaxFusedBytes;
 }
 

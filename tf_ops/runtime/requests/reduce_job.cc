@@ -54,7 +54,7 @@ std::unique_ptr<FusedView> PartsByRows(const Fabric& fabric, const TensorRef* te
 
 }  // namespace
 
-std::shared_ptr<ReduceJob> MakeReduceJob(const Fabric& fabric, const Request& request) {
+std::shared_ptr<ReduceJob> MakeReduceJob(const Fabric& fabric, const Request& request, bool places_vary) {
   auto job = std::make_shared<ReduceJob>();
   const bool only_my_rows = request.kind == RequestKind::kReducescatter;
   const Scalings scalings = ScalingsFor(request, fabric.topology.size());
@@ -84,6 +84,7 @@ std::shared_ptr<ReduceJob> MakeReduceJob(const Fabric& fabric, const Request& re
     job->views.push_back(std::move(view));
   }
   job->op = scalings.op;
+  job->places_vary = places_vary;
   return job;
 }
 

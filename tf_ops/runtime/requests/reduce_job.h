@@ -19,11 +19,11 @@ struct ReduceJob {
   ReduceOp op = ReduceOp::kSum;
   FusedViews views;             // one for each run of equal dtypes, all quantised or none
   std::vector<bool> quantised;  // by view
-  bool places_vary = false;     // collectives/rail/selector.h
+  bool places_vary = false;
 };
 
-// Of kAllreduce or kReducescatter.
-std::shared_ptr<ReduceJob> MakeReduceJob(const Fabric& fabric, const Request& request);
+// Of kAllreduce or kReducescatter. `places_vary`: collectives/rail/selector.h.
+std::shared_ptr<ReduceJob> MakeReduceJob(const Fabric& fabric, const Request& request, bool places_vary);
 
 // `fabric` and `job` outlive the task.
 TaskPtr BeginReduce(const Fabric& fabric, const ReduceJob& job, uint32_t operation);

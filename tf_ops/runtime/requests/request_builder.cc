@@ -121,14 +121,10 @@ NamedRequest RequestBuilder::Build(Request request, DoneCallback done) const {
   named.done = std::move(done);
   Announcement& announcement = named.announcement;
   static_cast<Collective&>(announcement) = request;
-  for (const TensorRef& tensor : request.tensors) {
-    announcement.dtypes.push_back(tensor.dtype);
-    announcement.shapes.push_back(tensor.shape);
-  }
+  for (const TensorRef& tensor : request.tensors) announcement.tensors.push_back({tensor.dtype, tensor.shape});
   Begin begin;
   if (request.kind == RequestKind::kAllreduce || request.kind == RequestKind::kReducescatter) {
-    const auto job = MakeReduceJob(fabric_, request);
-    job->places_vary = MayBeFused(announcement);
+    const auto job = MakeReduceJob(fabric_, request, MayBeFused(announcement));
     if (FitsInMessage(job->views, job->op)) announcement.data = PackAll(job->views);
     if (request.kind == RequestKind::kAllreduce) named.tensors = request.tensors;
     named.keep = job;
@@ -160,8 +156,7 @@ NamedRequest RequestBuilder::Fused(std::vector<NamedRequest> requests) const {
     all.tensors.insert(all.tensors.end(), each.tensors.begin(), each.tensors.end());
     fused.submitted_ns = std::min(fused.submitted_ns, each.submitted_ns);
   }
-  const auto job = MakeReduceJob(fabric_, all);
-  job->places_vary = true;
+  const auto job = MakeReduceJob(fabric_, all, /*places_vary=*/true);
   fused.begin = [this, job](const Verdict& verdict) { return BeginReduction(fabric_, *job, verdict); };
   fused.keep = job;
   fused.done = [requests = std::move(requests)](const Status& status) {
@@ -173,22 +168,17 @@ NamedRequest RequestBuilder::Fused(std::vector<NamedRequest> requests) const {
 Result<TaskPtr> RequestBuilder::BeginZeros(const Verdict& verdict, ZeroMemory& zeros,
                                            std::shared_ptr<void>* keep) const {
   const Announcement& asked = verdict.request;
-  struct Kept {
-    std::shared_ptr<ReduceJob> job;
-    std::vector<std::shared_ptr<void>> memory;
-  };
-  auto kept = std::make_shared<Kept>();
+  const auto kept = std::make_shared<std::vector<std::shared_ptr<void>>>();
   Request request(RequestKind::kAllreduce, asked.name, {}, asked);
-  for (size_t i = 0; i < asked.dtypes.size(); ++i) {
-    SMDDP_ASSIGN_OR_RETURN(TensorRef tensor,
-                           zeros.Tensor(asked.dtypes[i], asked.shapes[i], &kept->memory.emplace_back()));
+  for (const TensorSpec& each : asked.tensors) {
+    SMDDP_ASSIGN_OR_RETURN(TensorRef tensor, zeros.Tensor(each.dtype, each.shape, &kept->emplace_back()));
     request.tensors.push_back(std::move(tensor));
   }
-  kept->job = MakeReduceJob(fabric_, request);
-  kept->job->places_vary = MayBeFused(asked);
+  const auto job = MakeReduceJob(fabric_, request, MayBeFused(asked));
+  kept->push_back(job);
   *keep = kept;
   return verifier_.Begin(Describe(asked, request.tensors), verdict.operation,
-                         [&](VerifiedCall*) { return BeginReduction(fabric_, *kept->job, verdict); });
+                         [&](VerifiedCall*) { return BeginReduction(fabric_, *job, verdict); });
 }
 
 }  // namespace smddp

@@ -58,7 +58,7 @@ void EngineSession::ReducePlanned(const PlannedTensor& where, const TensorRef& t
 }
 
 void EngineSession::ReduceNow(const PlannedTensor& where, const TensorRef& tensor, DoneCallback done) {
-  if (components_.join.holds_requests()) {
+  if (components_.join.waiting()) {
     return components_.join.RunOrHold([this, where, tensor, done] { ReduceNow(where, tensor, done); });
   }
   components_.given_up_steps.BeforeArrival(where);

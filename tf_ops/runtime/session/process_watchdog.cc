@@ -38,11 +38,8 @@ void ProcessWatchdog::Watch(std::function<int64_t()> turns, double limit_s) {
 
 void ProcessWatchdog::WatchLauncher(double seconds) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (!launcher_found_) {
-    const Launcher found = Launcher::Find();
-    if (found.process() != 0) launcher_ = found;
-    launcher_found_ = true;
-  }
+  if (!launcher_found_) launcher_ = Launcher::Find();
+  launcher_found_ = true;
   launcher_grace_s_ = seconds;
 }
 

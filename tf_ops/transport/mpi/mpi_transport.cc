@@ -62,9 +62,9 @@ Result<bool> MpiTransport::Test(Ticket ticket) {
 
 Status MpiTransport::Post(int peer, std::string message) {
   if (lost_.count(peer) != 0) return Status::Ok();
-  posts_.push_back({std::move(message), MPI_REQUEST_NULL});
-  Posted& post = posts_.back();
-  const int code = MPI_Isend(post.bytes.data(), static_cast<int>(post.bytes.size()), MPI_BYTE, peer,
+  Control& post = posts_.emplace_back();
+  post.message.bytes = std::move(message);
+  const int code = MPI_Isend(post.message.bytes.data(), static_cast<int>(post.message.bytes.size()), MPI_BYTE, peer,
                              tags_.MpiTagOf(TagSplit::kControl), CommOf(TagSplit::kControl), &post.request);
   if (code != MPI_SUCCESS) posts_.pop_back();
   return Check(code, "MPI_Isend");
@@ -98,7 +98,7 @@ Status MpiTransport::StartReceiving() {
     if (!waiting) return Status::Ok();
     int bytes = 0;
     SMDDP_CHECKED(MPI_Get_count(&status, MPI_BYTE, &bytes));
-    Incoming& incoming = incoming_.emplace_back();
+    Control& incoming = incoming_.emplace_back();
     incoming.message = {status.MPI_SOURCE, std::string(bytes, '\0')};
     SMDDP_CHECKED(MPI_Imrecv(incoming.message.bytes.data(), bytes, MPI_BYTE, &handle, &incoming.request));
   }
@@ -146,10 +146,9 @@ bool MpiTransport::Abort() {
   const bool quiet = requests_.empty();
   requests_.clear();
   // Memory that MPI may still read or write is leaked on purpose, until the process ends.
-  if (!posts_.empty()) new std::list<Posted>(std::move(posts_));
-  if (!incoming_.empty()) new std::list<Incoming>(std::move(incoming_));
+  posts_.splice(posts_.end(), incoming_);
+  if (!posts_.empty()) new std::list<Control>(std::move(posts_));
   posts_.clear();
-  incoming_.clear();
   return quiet;
 }
 

@@ -46,14 +46,9 @@ class MpiTransport : public Transport {
     int expected;  // bytes to receive, or kSending
   };
 
-  struct Posted {  // a control message on its way
-    std::string bytes;
-    MPI_Request request;
-  };
-
-  struct Incoming {  // one that arrives
+  struct Control {  // a message on its way
     Message message;
-    MPI_Request request;
+    MPI_Request request = MPI_REQUEST_NULL;
   };
 
   MPI_Comm CommOf(uint32_t packed) const { return comms_[tags_.CommunicatorOf(packed)]; }
@@ -67,8 +62,8 @@ class MpiTransport : public Transport {
   Ticket next_ticket_ = 1;
   std::atomic<int64_t> bytes_sent_{0};
   std::unordered_map<Ticket, Transfer> requests_;
-  std::list<Posted> posts_;
-  std::list<Incoming> incoming_;  // in the order of arrival, which is kept for each sender
+  std::list<Control> posts_;
+  std::list<Control> incoming_;  // in the order of arrival, which is kept for each sender
   std::deque<Message> control_inbox_;
   std::set<int> lost_;  // peers that have died
 };

@@ -10,6 +10,23 @@ namespace {
 
 uint64_t Key(int peer, uint32_t packed_tag) { return (uint64_t(peer) << 32) | packed_tag; }
 
+// Copies the data of a slot into private memory and returns the slot.
+void MoveOut(NodeChannel* channel, Loan* loan) {
+  const std::shared_ptr<std::byte[]> copy(new std::byte[loan->memory.size]);
+  if (loan->parts.empty()) {
+    std::memcpy(copy.get(), loan->memory.data, loan->memory.size);
+    loan->memory.data = copy.get();
+  }
+  std::byte* at = copy.get();
+  for (Loan::Part& part : loan->parts) {
+    std::memcpy(at, part.memory.data, part.memory.size);
+    part.memory.data = at;
+    at += part.memory.size;
+  }
+  channel->Return(*loan);
+  loan->copy = copy;
+}
+
 }  // namespace
 
 NodeChannel::NodeChannel(int position, const NodeLayout& layout, std::vector<std::byte*> segments,
@@ -21,6 +38,9 @@ NodeChannel::NodeChannel(int position, const NodeLayout& layout, std::vector<std
       written_(layout.members),
       read_(layout.members) {
   SMDDP_CHECK_OP(static_cast<int>(segments_.size()), ==, layout.members);
+  for (int member = 0; member < size(); ++member) {
+    if (member != position_) others_.push_back(member);
+  }
 }
 
 bool NodeChannel::Reserve(Pool pool, Slot* slot) {
@@ -42,9 +62,7 @@ bool NodeChannel::Reserve(Pool pool, Slot* slot) {
 
 void NodeChannel::Publish(const Slot& slot, const Tag& tag, size_t bytes, const std::vector<int>& readers, bool last) {
   SMDDP_CHECK_OP(bytes, <=, slot.memory.size);
-  const bool control = layout_.pool_of(slot.index) == Pool::kControl;
-  Publish({PackTag(tag), static_cast<uint32_t>(bytes), static_cast<uint16_t>(slot.index), static_cast<uint8_t>(last),
-           static_cast<uint8_t>(control)},
+  Publish({PackTag(tag), static_cast<uint32_t>(bytes), static_cast<uint16_t>(slot.index), static_cast<uint8_t>(last)},
           readers);
 }
 
@@ -82,45 +100,25 @@ bool NodeChannel::Shares(const void* data, size_t bytes) const {
 bool NodeChannel::Has(int peer, const Tag& tag) const { return arrived_.count(Key(peer, PackTag(tag))) != 0; }
 
 bool NodeChannel::Take(int peer, const Tag& tag, Loan* loan, bool in_parts) {
-  const auto at = arrived_.find(Key(peer, PackTag(tag)));
-  if (at == arrived_.end()) return false;
-  Arrived one = std::move(at->second.front());
-  at->second.pop_front();
-  if (at->second.empty()) arrived_.erase(at);
-  if (!in_parts && !one.parts.empty()) {
-    if (one.copy == nullptr) Evacuate(peer, &one);
-    one.parts.clear();
+  if (!TakeOldest(&arrived_, Key(peer, PackTag(tag)), loan)) return false;
+  if (!in_parts && !loan->parts.empty()) {
+    if (loan->copy == nullptr) MoveOut(this, loan);
+    loan->memory.data = loan->copy.get();
+    loan->parts.clear();
   }
-  std::byte* data = one.copy != nullptr ? one.copy.get() : layout_.slot(segments_[peer], one.note.slot);
-  if (!one.parts.empty()) data = nullptr;
-  *loan = {peer, one.note.slot, {data, one.note.bytes}, one.note.last != 0, std::move(one.copy), std::move(one.parts)};
   return true;
 }
 
 bool NodeChannel::Evacuate() {
   bool some = false;
   for (auto& [key, arrived] : arrived_) {
-    for (Arrived& one : arrived) {
-      if (one.copy != nullptr) continue;
-      Evacuate(static_cast<int>(key >> 32), &one);
+    for (Loan& loan : arrived) {
+      if (loan.copy != nullptr) continue;
+      MoveOut(this, &loan);
       some = true;
     }
   }
   return some;
-}
-
-void NodeChannel::Evacuate(int peer, Arrived* one) {
-  one->copy.reset(new std::byte[one->note.bytes]);
-  if (one->parts.empty()) {
-    std::memcpy(one->copy.get(), layout_.slot(segments_[peer], one->note.slot), one->note.bytes);
-  }
-  std::byte* at = one->copy.get();
-  for (Loan::Part& part : one->parts) {
-    std::memcpy(at, part.memory.data, part.memory.size);
-    part.memory.data = at;
-    at += part.memory.size;
-  }
-  Return({peer, one->note.slot, {}, true, nullptr, one->parts});
 }
 
 void NodeChannel::Return(const Loan& loan) {
@@ -160,14 +158,17 @@ Status NodeChannel::Accept(int sender, const SlotNote& note) {
   if (note.slot >= NodeLayout::kSlots || note.bytes > layout_.capacity_of(note.slot)) {
     return Damaged(sender, "a note of " + std::to_string(note.bytes) + " bytes in slot " + std::to_string(note.slot));
   }
-  if (note.control == 0) {
-    Arrived one = {note, nullptr, {}};
-    if (note.extents > 0) SMDDP_RETURN_IF_ERROR(Find(sender, note, &one.parts));
-    arrived_[Key(sender, note.tag)].push_back(std::move(one));
-  } else {
-    const BufferView memory(layout_.slot(segments_[sender], note.slot), note.bytes);
-    control_.push_back({sender, note.slot, memory, note.last != 0, nullptr, {}});
+  std::byte* const data = layout_.slot(segments_[sender], note.slot);
+  Loan loan = {sender, note.slot, {data, note.bytes}, note.last != 0, /*copy=*/nullptr, /*parts=*/{}};
+  if (layout_.pool_of(note.slot) == Pool::kControl) {
+    control_.push_back(std::move(loan));
+    return Status::Ok();
   }
+  if (note.extents > 0) {
+    SMDDP_RETURN_IF_ERROR(Find(sender, note, &loan.parts));
+    loan.memory.data = nullptr;
+  }
+  arrived_[Key(sender, note.tag)].push_back(std::move(loan));
   return Status::Ok();
 }
 
@@ -221,7 +222,7 @@ void SlotWriter::Add(uint64_t offset, size_t bytes, bool of_tensor) {
 
 void SlotWriter::Publish(const Tag& tag, const std::vector<int>& readers) {
   node_.Publish({PackTag(tag), static_cast<uint32_t>(bytes_), static_cast<uint16_t>(slot_.index), /*last=*/1,
-                 /*control=*/0, static_cast<uint16_t>(published_), static_cast<uint16_t>(extents_ - published_)},
+                 static_cast<uint16_t>(published_), static_cast<uint16_t>(extents_ - published_)},
                 readers);
   node_.bytes_referred_ += static_cast<int64_t>(referred_ * readers.size());
   published_ = extents_;

@@ -56,6 +56,7 @@ class NodeChannel {
 
   int position() const { return position_; }
   int size() const { return layout_.members; }
+  const std::vector<int>& others() const { return others_; }  // the other members
   Doorbell& doorbell() { return *layout_.doorbell(segments_[position_]); }
   // Beat: shows the node that this rank is alive. The other returns when member `peer` last did so (node_layout.h
   // beat).
@@ -99,21 +100,14 @@ class NodeChannel {
  private:
   friend class SlotWriter;
 
-  struct Arrived {
-    SlotNote note;
-    std::shared_ptr<std::byte[]> copy;
-    std::vector<Loan::Part> parts;
-  };
-
   void Publish(const SlotNote& note, const std::vector<int>& readers);
-  // Copies the data and returns the slot.
-  void Evacuate(int peer, Arrived* one);
   Status Accept(int sender, const SlotNote& note);
   // The data that the note's extents name. An error for those outside of the sender's memory.
   Status Find(int sender, const SlotNote& note, std::vector<Loan::Part>* parts) const;
 
   const int position_;
   const NodeLayout layout_;
+  std::vector<int> others_;
   const std::vector<std::byte*> segments_;
   const std::vector<BufferView> tensors_;
   std::atomic<int64_t> bytes_published_{0}, bytes_referred_{0};  // read by any thread
@@ -122,7 +116,7 @@ class NodeChannel {
                                    // be changed by others
   std::vector<uint32_t> read_;     // by sender: the notes that were read
   Status damaged_;                 // not OK: what Publish found
-  std::unordered_map<uint64_t, std::deque<Arrived>> arrived_;
+  std::unordered_map<uint64_t, std::deque<Loan>> arrived_;
   std::deque<Loan> control_;  // pieces of control messages, in the order of their arrival
 };
 

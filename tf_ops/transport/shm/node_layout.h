@@ -29,11 +29,10 @@ int64_t ChunkBytesWithin(int64_t free_bytes, int pieces, int members, int reduce
 
 // What a sender tells a receiver about one of its slots.
 struct SlotNote {
-  uint32_t tag = 0;  // PackTag
+  uint32_t tag = 0;  // PackTag; of a slot for control messages not used
   uint32_t bytes = 0;
   uint16_t slot = 0;
-  uint8_t last = 0;     // the last piece of a message
-  uint8_t control = 0;  // a control message; `tag` is not used
+  uint8_t last = 0;  // the last piece of a message
   // The extents that make up the data, of the table at the end of the slot; none: the first `bytes` of the slot.
   uint16_t first_extent = 0, extents = 0;
 };

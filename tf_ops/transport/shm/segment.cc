@@ -86,45 +86,44 @@ bool IsStale(int folder, const char* name) {
 
 }  // namespace
 
-Result<Segment> Segment::Create(size_t bytes) {
-  Segment segment;
-  segment.name_ = NewName();
-  segment.file_ = shm_open(segment.name_.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
-  if (segment.file_ < 0) return Failed("Creation", segment.name_, bytes);
-  segment.linked_ = true;
-  if (!TakeLock(segment.file_)) return Failed("Locking", segment.name_, bytes);
+Result<std::unique_ptr<Segment>> Segment::Create(size_t bytes) {
+  auto segment = std::make_unique<Segment>();
+  segment->name_ = NewName();
+  segment->file_ = shm_open(segment->name_.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
+  if (segment->file_ < 0) return Failed("Creation", segment->name_, bytes);
+  segment->linked_ = true;
+  if (!TakeLock(segment->file_)) return Failed("Locking", segment->name_, bytes);
   // fallocate, not ftruncate: a full /dev/shm must be an error here, not a SIGBUS on the first write.
-  const int error = posix_fallocate(segment.file_, 0, static_cast<off_t>(bytes));
+  const int error = posix_fallocate(segment->file_, 0, static_cast<off_t>(bytes));
   if (error != 0) {
     errno = error;
-    return Failed("Allocation", segment.name_, bytes);
+    return Failed("Allocation", segment->name_, bytes);
   }
-  SMDDP_ASSIGN_OR_RETURN(segment.data_, Map(segment.file_, bytes, segment.name_));
-  segment.size_ = bytes;
+  SMDDP_ASSIGN_OR_RETURN(segment->data_, Map(segment->file_, bytes, segment->name_));
+  segment->size_ = bytes;
   return segment;
 }
 
-Result<Segment> Segment::Open(const std::string& name, size_t bytes) {
-  Segment segment;
-  segment.name_ = name;
-  segment.mine_ = false;
-  segment.file_ = shm_open(name.c_str(), O_RDWR, 0600);
-  if (segment.file_ < 0) return Failed("Opening", name, bytes);
+Result<std::unique_ptr<Segment>> Segment::Open(const std::string& name, size_t bytes) {
+  auto segment = std::make_unique<Segment>();
+  segment->name_ = name;
+  segment->mine_ = false;
+  segment->file_ = shm_open(name.c_str(), O_RDWR, 0600);
+  if (segment->file_ < 0) return Failed("Opening", name, bytes);
   struct stat found = {};
-  if (fstat(segment.file_, &found) != 0 || found.st_size < static_cast<off_t>(bytes)) {
+  if (fstat(segment->file_, &found) != 0 || found.st_size < static_cast<off_t>(bytes)) {
     return Status(Reason::kBadState, "Expected ", bytes, " bytes of shared memory in ", name, ", it has ",
                   found.st_size, ".");
   }
-  SMDDP_ASSIGN_OR_RETURN(segment.data_, Map(segment.file_, bytes, name));
-  segment.size_ = bytes;
+  SMDDP_ASSIGN_OR_RETURN(segment->data_, Map(segment->file_, bytes, name));
+  segment->size_ = bytes;
   return segment;
 }
 
-Result<Segment> Segment::Private(size_t bytes) {
-  SMDDP_ASSIGN_OR_RETURN(std::byte * at, Map(-1, bytes, "private"));
-  Segment segment;
-  segment.data_ = at;
-  segment.size_ = bytes;
+Result<std::unique_ptr<Segment>> Segment::Private(size_t bytes) {
+  auto segment = std::make_unique<Segment>();
+  SMDDP_ASSIGN_OR_RETURN(segment->data_, Map(-1, bytes, "private"));
+  segment->size_ = bytes;
   return segment;
 }
 
@@ -139,16 +138,6 @@ void Segment::RemoveStale() {
     if (candidate && IsStale(dirfd(folder), entry->d_name)) unlinkat(dirfd(folder), entry->d_name, 0);
   }
   closedir(folder);
-}
-
-Segment& Segment::operator=(Segment&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  std::swap(name_, other.name_);
-  std::swap(file_, other.file_);
-  std::swap(mine_, other.mine_);
-  std::swap(linked_, other.linked_);
-  return *this;
 }
 
 Segment::~Segment() {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 
 #include "core/status.h"
@@ -16,16 +17,16 @@ namespace smddp {
 class Segment {
  public:
   // Zeroed memory under a new name (owner's user only, 0600). An error names the size and what to change.
-  static Result<Segment> Create(size_t bytes);
-  static Result<Segment> Open(const std::string& name, size_t bytes);
+  static Result<std::unique_ptr<Segment>> Create(size_t bytes);
+  static Result<std::unique_ptr<Segment>> Open(const std::string& name, size_t bytes);
   // Ordinary memory, for ranks that are threads of one process and for nodes with one rank.
-  static Result<Segment> Private(size_t bytes);
+  static Result<std::unique_ptr<Segment>> Private(size_t bytes);
   // Removes the names that jobs of this user left when they were killed during start-up.
   static void RemoveStale();
 
   Segment() = default;
-  Segment(Segment&& other) noexcept { *this = std::move(other); }
-  Segment& operator=(Segment&& other) noexcept;
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
   ~Segment();
 
   std::byte* data() const { return data_; }

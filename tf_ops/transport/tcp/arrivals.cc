@@ -3,21 +3,6 @@
 #include <cstring>
 
 namespace smddp {
-namespace {
-
-// Removes the first element of the queue there, and the queue with its last one.
-template <class Map, class Key>
-auto TakeFirst(Map* queues, const Key& key) {
-  typename Map::mapped_type::value_type first{};
-  const auto at = queues->find(key);
-  if (at == queues->end()) return first;
-  first = std::move(at->second.front());
-  at->second.pop_front();
-  if (at->second.empty()) queues->erase(at);
-  return first;
-}
-
-}  // namespace
 
 Status Arrivals::Check(const Asked& asked, size_t size) const {
   if (asked.into.size == size) return Status::Ok();
@@ -28,8 +13,8 @@ Status Arrivals::Check(const Asked& asked, size_t size) const {
 Status Arrivals::Ask(Ticket ticket, int peer, uint32_t tag, BufferView into) {
   Asked& asked = asked_[ticket];
   asked = {peer, into, false};
-  const Shared arrival = TakeFirst(&early_, Place(peer, tag));
-  if (arrival == nullptr) {
+  Shared arrival;
+  if (!TakeOldest(&early_, {peer, tag}, &arrival)) {
     open_[{peer, tag}].push_back(ticket);
     return Status::Ok();
   }
@@ -41,8 +26,7 @@ Status Arrivals::Ask(Ticket ticket, int peer, uint32_t tag, BufferView into) {
 
 Result<Arrivals::Shared> Arrivals::Begin(int peer, uint32_t tag, size_t size, BufferView* into) {
   auto arrival = std::make_shared<Arrival>();
-  arrival->ticket = TakeFirst(&open_, Place(peer, tag));
-  if (arrival->ticket == 0) {
+  if (!TakeOldest(&open_, {peer, tag}, &arrival->ticket)) {
     arrival->size = size;
     arrival->kept.reset(new std::byte[size]);
     *into = BufferView(arrival->kept.get(), size);

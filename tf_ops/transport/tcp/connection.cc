@@ -134,7 +134,7 @@ Status Connection::Use() {
     body_ = body_.Slice(here, body_.size - here);
     if (body_.size > 0) break;
     in_body_ = false;
-    SMDDP_RETURN_IF_ERROR(End(head_));
+    End(head_);
   }
   // What is left is the beginning of a head, or of a part of the handshake.
   std::memmove(stage_.data(), stage_.data() + stage_begin_, staged());

@@ -69,7 +69,7 @@ class Connection {
   // A frame begins. Returns the memory for its body, of its length.
   virtual Result<BufferView> Begin(const FrameHead& head) = 0;
   // Its body is complete.
-  virtual Status End(const FrameHead& head) = 0;
+  virtual void End(const FrameHead& head) = 0;
   Status Failed(int error) const;
   // Bytes that have been read and not used.
   size_t staged() const { return stage_end_ - stage_begin_; }

@@ -55,7 +55,10 @@ std::unique_ptr<TcpTransport> TcpCommunicator::MakeTransport(bool for_engine) co
   return std::make_unique<TcpTransport>(network_, context, world_ranks_);
 }
 
-std::string TcpCommunicator::Missing(const std::vector<bool>& came) const {
+std::string TcpCommunicator::TooLate(const std::vector<bool>& came) const {
+  if (rank_ != 0) {
+    return Concat("Rank ", world_ranks_[0], " did not answer in ", what_, " in time (SMDDP_START_TIMEOUT).");
+  }
   std::string ranks;
   for (size_t rank = 0; rank < came.size(); ++rank) {
     if (!came[rank]) ranks += (ranks.empty() ? "" : ", ") + std::to_string(world_ranks_[rank]);
@@ -78,7 +81,7 @@ Result<Message> TcpCommunicator::Receive(const std::vector<bool>& came, const De
       }
       if (quiet.passed()) SMDDP_RETURN_IF_ERROR(start_->Connect(static_cast<int>(rank)));
     }
-    if (deadline.passed()) return Status(Reason::kTimedOut, "");
+    if (deadline.passed()) return Status(Reason::kTimedOut, TooLate(came));
     usleep(kPauseMicroseconds);
   }
   return message;
@@ -96,12 +99,8 @@ Result<std::vector<std::string>> TcpCommunicator::Collect(const std::string& min
   use({0, mine});
   for (Message& message : std::exchange(early_, {})) use(std::move(message));
   while (std::count(came.begin(), came.end(), false) != 0) {
-    Result<Message> message = Receive(came, deadline);
-    if (!message.ok() && message.status().reason() == Reason::kTimedOut) {
-      return Status(Reason::kTimedOut, Missing(came));
-    }
-    SMDDP_RETURN_IF_ERROR(message.status());
-    use(std::move(*message));
+    SMDDP_ASSIGN_OR_RETURN(Message message, Receive(came, deadline));
+    use(std::move(message));
   }
   early_ = std::move(next);
   return texts;
@@ -132,14 +131,9 @@ Result<std::vector<std::string>> TcpCommunicator::Exchange(const std::string& mi
   const Deadline longer = Deadline::After(deadline.left().count() * 1e-9 + kAnswerSeconds);
   std::vector<bool> came(world_ranks_.size(), true);
   came[0] = false;
-  const Result<Message> message = Receive(came, longer);
-  if (!message.ok() && message.status().reason() == Reason::kTimedOut) {
-    return Status(Reason::kTimedOut, "Rank ", world_ranks_[0], " did not answer in ", what_,
-                  " in time (SMDDP_START_TIMEOUT).");
-  }
-  SMDDP_RETURN_IF_ERROR(message.status());
+  SMDDP_ASSIGN_OR_RETURN(const Message message, Receive(came, longer));
   Answer answer;
-  if (!Decode(message.value().bytes, &answer)) return OtherVersion("The answer of rank 0 in ", what_);
+  if (!Decode(message.bytes, &answer)) return OtherVersion("The answer of rank 0 in ", what_);
   SMDDP_RETURN_IF_ERROR(answer.status);
   return std::move(answer.texts);
 }

@@ -27,8 +27,9 @@ class TcpCommunicator : public Communicator {
   TcpCommunicator(std::shared_ptr<TcpNetwork> network, int number, const char* what, std::vector<int> world_ranks);
   std::unique_ptr<TcpTransport> MakeTransport(bool for_engine) const;
   Result<std::vector<std::string>> Collect(const std::string& mine, const Deadline& deadline);
-  std::string Missing(const std::vector<bool>& came) const;
-  // The next message. An error when a rank that is not among those that `came` has left, or has died.
+  std::string TooLate(const std::vector<bool>& came) const;
+  // The next message. An error when it is too late, or a rank that is not among those that `came` has left, or has
+  // died.
   Result<Message> Receive(const std::vector<bool>& came, const Deadline& deadline);
   Status Flush(const Deadline& deadline);
 

@@ -39,13 +39,12 @@ Result<BufferView> TcpTransport::Link::Begin(const FrameHead& head) {
   return into;
 }
 
-Status TcpTransport::Link::End(const FrameHead& head) {
+void TcpTransport::Link::End(const FrameHead& head) {
   over |= head.tag == kByeTag;
   if (head.tag == kControlTag) owner->control_inbox_.push_back({peer, std::move(control)});
   if (data != nullptr) owner->arrivals_.End(data.get());
   control.clear();
   data = nullptr;
-  return Status::Ok();
 }
 
 TcpTransport::Link* TcpTransport::Add(int peer, Socket socket, const TcpNetwork* network, const Ends& ends) {

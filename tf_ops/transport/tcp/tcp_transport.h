@@ -55,7 +55,7 @@ class TcpTransport : public Transport {
     Link(TcpTransport* owner, int peer, Socket socket, const TcpNetwork* network, const Ends& ends)
         : Connection(std::move(socket), network, ends), owner(owner), peer(peer) {}
     Result<BufferView> Begin(const FrameHead& head) override;
-    Status End(const FrameHead& head) override;
+    void End(const FrameHead& head) override;
 
     TcpTransport* const owner;
     const int peer;

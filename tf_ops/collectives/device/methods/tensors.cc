@@ -35,7 +35,7 @@ Result<bool> DeviceTensors::Reserve() {
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (works_[i] != nullptr) continue;
     const size_t here = static_cast<size_t>(pieces[i].elements) * SizeOf(view_.dtype());
-    host_pieces_.push_back({pieces[i], bytes, here});
+    host_pieces_.push_back({i, bytes, here});
     bytes += (here + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
   }
   if (host_pieces_.empty()) return true;
@@ -45,16 +45,14 @@ Result<bool> DeviceTensors::Reserve() {
 
 // Lets the view point to their copies on the device.
 Status DeviceTensors::BringHostPieces(std::vector<Piece>* pieces) {
-  auto next = host_pieces_.begin();
-  for (size_t i = 0; i < pieces->size(); ++i) {
-    if (works_[i] != nullptr) continue;
-    std::byte* const place = scratch_.data() + next->offset;
-    (*pieces)[i].input = place;
-    if ((*pieces)[i].output != nullptr) (*pieces)[i].output = place;
-    std::memcpy(host_.data() + next->offset, next->piece.input, next->bytes);
-    SMDDP_RETURN_IF_ERROR(
-        context_.device().Copy(place, host_.data() + next->offset, next->bytes, context_.streams().pack()));
-    ++next;
+  for (const HostPiece& host : host_pieces_) {
+    Piece& piece = (*pieces)[host.index];
+    std::byte* const pinned = host_.data() + host.offset;
+    std::byte* const place = scratch_.data() + host.offset;
+    std::memcpy(pinned, piece.input, host.bytes);
+    piece.input = place;
+    if (piece.output != nullptr) piece.output = place;
+    SMDDP_RETURN_IF_ERROR(context_.device().Copy(place, pinned, host.bytes, context_.streams().pack()));
   }
   return Status::Ok();
 }
@@ -94,7 +92,7 @@ Result<PooledEventPtr> DeviceTensors::Unpack(const void* from, const PooledEvent
   SMDDP_RETURN_IF_ERROR(
       context_.While("unpacking gradients", context_.device().Unpack(*all_, {0, all_->elements()}, from, stream)));
   for (const HostPiece& piece : host_pieces_) {
-    if (piece.piece.output == nullptr) continue;
+    if (view_.pieces()[piece.index].output == nullptr) continue;
     SMDDP_RETURN_IF_ERROR(context_.While(
         "copying gradients to host memory",
         context_.device().Copy(host_.data() + piece.offset, scratch_.data() + piece.offset, piece.bytes, stream)));
@@ -108,7 +106,8 @@ Status DeviceTensors::HandBack() {
   SMDDP_RETURN_IF_ERROR(context_.While("handing gradients back", HandBackAfter(*end_)));
   handed_back_ = true;
   for (const HostPiece& piece : host_pieces_) {
-    if (piece.piece.output != nullptr) std::memcpy(piece.piece.output, host_.data() + piece.offset, piece.bytes);
+    void* const output = view_.pieces()[piece.index].output;
+    if (output != nullptr) std::memcpy(output, host_.data() + piece.offset, piece.bytes);
   }
   if (host_.held()) host_.GiveBack(nullptr);
   return Status::Ok();

@@ -31,7 +31,7 @@ class DeviceTensors {
 
  private:
   struct HostPiece {
-    Piece piece;
+    size_t index;          // among the view's pieces
     size_t offset, bytes;  // in `host_` and `scratch_`
   };
 

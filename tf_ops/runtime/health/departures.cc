@@ -1,4 +1,4 @@
-#include "runtime/engine/departures.h"
+#include "runtime/health/departures.h"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // Who tells whom at the end of a program. (test_departures.py does it with whole jobs.)
 #include "native/testing.h"
-#include "runtime/engine/departures.h"
+#include "runtime/health/departures.h"
 
 namespace smddp {
 namespace {

@@ -42,6 +42,10 @@ class Departures {
   std::vector<int> Silent(int64_t now_ns) const;
   // "Rank 2 has ended its session (...)"
   std::string Sentence(int rank) const;
+  // The first rank of a node that still reads; -1: none.
+  int ReaderOf(int node) const;
+  // Of all other nodes that have one.
+  std::vector<int> OtherReaders() const;
 
  private:
   struct Departure {
@@ -50,10 +54,8 @@ class Departures {
   };
 
   bool Reads(int rank) const { return !has(rank) || listens(rank); }
-  int ReaderOf(int node) const;  // -1: none
   // The ranks of a node that have left and leave it to their reader to tell others.
   Departed RelayedOf(int node) const;
-  std::vector<int> OtherReaders() const;
   std::vector<int> Mates() const;  // the other ranks of this node that read
 
   const Topology& topology_;
