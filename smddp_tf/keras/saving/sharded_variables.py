@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -27,6 +26,7 @@ from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.roles import running
 from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.keras.roles.wrapping import optimizers_of, reducer_on
+from smddp_tf.lifecycle.slow import calls_after
 
 # Seconds that a rank that saves waits for the others to save too.
 WAIT_SECONDS = 300.0
@@ -186,11 +186,8 @@ def _gathered(part: Any, layout: Any, name: str) -> Any:
 def _wait_for_ranks(count: int) -> None:
     """Waits until all ranks save a model with `count` sharded variables, for at most `WAIT_SECONDS`."""
     manager = cancellation.CancellationManager()
-    timer = threading.Timer(WAIT_SECONDS, manager.start_cancel)
-    timer.daemon = True
-    timer.start()
     try:
-        with cancellation.CancellationManagerContext(manager):
+        with calls_after(WAIT_SECONDS, manager.start_cancel), cancellation.CancellationManagerContext(manager):
             counts = _counts(tf.constant([count])).numpy().tolist()
     except tf.errors.OpError as error:
         if reason_of(error) != "step_given_up" and not isinstance(error, tf.errors.CancelledError):
@@ -201,8 +198,6 @@ def _wait_for_ranks(count: int) -> None:
             "`model.save_weights`: take it out of `if hvd.rank() == 0`, and wrap ModelCheckpoint by "
             "hvd.callbacks.on_rank_zero on every rank."
         ) from error
-    finally:
-        timer.cancel()
     if len(set(counts)) > 1:
         raise ValueError(
             "All ranks must save the same model, built with its optimizer. "
