@@ -139,7 +139,7 @@ class Output:
         if rank in self._tails:
             if stream and not self._greetings and _GREETING.match(segment.text):
                 return
-            self._tails[rank].add(stream, segment.text, segment.end)
+            self._tails[rank].add(stream, segment)
             if stream and (rank in self._held or starts_traceback(segment.text)):
                 held = self._held.setdefault(rank, _Held(_RAISES_SECONDS if rank in self._raising else _HOLD_SECONDS))
                 held.add(segment)
