@@ -52,7 +52,7 @@ def attach(
 def _shard_state(optimizer: keras.optimizers.Optimizer, state: ShardedState) -> None:
     """Builds an optimizer again, for shards, and gives it its shard of the state that it has."""
     values = optimizer.variables
-    own = _build_again(optimizer, optimizer._trainable_variables)
+    own = build_again(optimizer, optimizer._trainable_variables)
     for variable, value in zip(optimizer.variables[own:], values[own:]):
         is_full = layout_of(value) is None  # not so the slots of a sharded table
         variable.assign(shard_of(variable, value.numpy()) if is_full else value)
@@ -61,11 +61,11 @@ def _shard_state(optimizer: keras.optimizers.Optimizer, state: ShardedState) -> 
 def build_for_session(optimizer: keras.optimizers.Optimizer) -> None:
     """Builds a built optimizer, an innermost one, for the ranks of the present session; its variables are new ones."""
     reducer = reducer_on(optimizer)
-    _build_again(optimizer, optimizer._trainable_variables if reducer is None else reducer.forget_parts())
+    build_again(optimizer, optimizer._trainable_variables if reducer is None else reducer.forget_parts())
 
 
-def _build_again(optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable]) -> int:
-    """Returns the number of variables, of the first ones, that stay."""
+def build_again(optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable]) -> int:
+    """Builds an innermost optimizer for other variables; returns the number of its own, the first ones, that stay."""
     own, variables = len(unwrapped(type(optimizer)).from_config(optimizer.get_config()).variables), list(variables)
     del optimizer._variables[own:]
     optimizer._trainable_variables_indices.clear()
