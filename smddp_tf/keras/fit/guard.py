@@ -67,7 +67,6 @@ class Guard:
             on_test_begin=lambda logs: hooks_of(model, "test").samples.assign(0.0),
             on_test_end=lambda logs: compare_evaluated(model, data_of(getattr(model, "_eval_epoch_iterator", None))),
         )
-        data = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: self._data.begin_epoch(epoch))
         # Only where it is needed: a callback at the end of each batch makes Keras wait for each batch's metrics.
         end_batch = {"on_train_batch_end": lambda batch, logs: self._stopping.end_batch()} if self.votes_last else {}
         last = keras.callbacks.LambdaCallback(
@@ -76,7 +75,7 @@ class Guard:
             on_train_end=lambda logs: self.end_training(),
             **end_batch,
         )
-        self.first, self.last = [first, data], [last]
+        self.first, self.last = [first], [last]
 
     # --- before training ---
 
@@ -172,6 +171,7 @@ class Guard:
                 )
         self._epochs_begun += 1
         hooks_of(self.model, "train").samples.assign(0.0)
+        self._data.begin_epoch(epoch)
 
     def begin_reading(self) -> None:
         """After the user's callbacks, which may have set the learning rate on one rank."""
