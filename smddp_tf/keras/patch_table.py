@@ -162,7 +162,11 @@ CALLABLE_VARIABLES = _older(
 LR_ARGUMENT = _older(f"{_OF_OPTIMIZER}.__init__", "Adam(lr=0.1)", owners=_inits_with_rate, parameters=("self", _RATE))
 READS_LR = _older(f"{_OF_OPTIMIZER}.__getattr__", "optimizer.lr", kind="any")
 WRITES_LR = _older(f"{_OF_OPTIMIZER}.__setattr__", "optimizer.lr = 0.1", parameters=())
-COMPILE = _older("keras.Model.compile", "compile(experimental_run_tf_function=...)")
+COMPILE = _older(
+    "keras.Model.compile",
+    "compile(experimental_run_tf_function=...)",
+    owners=lambda: [definer(_keras().Model, "compile")],  # Keras looks whether `Model` has one of its own
+)
 _DISTRIBUTION = "`import smddp_tf.keras.distribution` makes keras.distribution work on the TensorFlow backend"
 
 

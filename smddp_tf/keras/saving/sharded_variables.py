@@ -76,16 +76,16 @@ def _sharded(model: keras.Model) -> list[str]:
     return [f"partition_state={each.settings.partition_state!r}" for each in sharded]
 
 
-def together(model: keras.Model, save: Callable[[], Any], optimizers: Iterable[AnyOptimizer] = ()) -> Any:
+def together(model: keras.Model, save: Callable[[], Any]) -> Any:
     """Returns `save()` on rank 0, while the other ranks send it the shards it needs. Every rank must call it.
 
     Raises:
         RuntimeError: not all ranks have called it within `WAIT_SECONDS`, or rank 0 could not save.
         ValueError: the ranks' models or optimizers differ.
     """
-    if running.here.saved_variables is not None or not saves_together(model, optimizers):
+    if running.here.saved_variables is not None or not saves_together(model):
         return save() if not is_initialized() or rank() == 0 else None
-    variables = sharded_variables(model, optimizers)
+    variables = sharded_variables(model)
     _wait_for_ranks(len(variables))
 
     def save_here(full: Callable[[int], Any]) -> Any:
