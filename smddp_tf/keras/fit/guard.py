@@ -23,7 +23,6 @@ from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.uneven_batches import JOIN
 from smddp_tf.keras.data_parallel.layer_states import agree_on_states
 from smddp_tf.keras.fit import equal_state
-from smddp_tf.keras.fit.early_variables import make_variables
 from smddp_tf.keras.fit.epoch_data import EpochData, UnevenEpochs, data_of
 from smddp_tf.keras.fit.plan import TrainerPlan
 from smddp_tf.keras.fit.stopping import Stopping, agreed, facts_of, looks_at_batches, name_learning_rate
@@ -33,6 +32,7 @@ from smddp_tf.keras.roles.step_hooks import hooks_of
 
 _NAME = "model.fit"  # what users see of these requests when a rank does not come
 _BEGINS = f"{_NAME} (before the first batch)"
+_STEP = ("train_step", "compute_loss", "compute_metrics")
 
 
 class Guard:
@@ -179,7 +179,7 @@ class Guard:
         if self._epochs_begun == 1:  # after callbacks that set the weights with which optimizers begin
             same_batches.begin()
             uneven = self._data.uneven
-            make_variables(self.model, self._data.batch_spec, must=uneven is not None and uneven.watched)
+            _make_variables(self.model, self._data.batch_spec, must=uneven is not None and uneven.watched)
         if rates := equal_state.rates_of(self.model):
             of_ranks = numbers_of_ranks(rates, f"{_NAME} (learning rates of an epoch)")
             equal_state.take_rates(self.model, of_ranks, "began")
@@ -255,3 +255,22 @@ def _build_by_tracing(model: keras.Model, dataset: tf.data.Dataset) -> None:
             "The model could not be built before its first step, which therefore computes with each rank's own "
             f"weights. Build the model before `fit`. Received: {type(error).__name__}: {error}"
         )
+
+
+def _make_variables(model: keras.Model, batch: Any, must: bool) -> None:
+    """Makes the variables that the first step would make and Keras can make from shapes alone.
+
+    TensorFlow traces a function twice whose first trace makes variables, as those of metrics and of an optimizer are,
+    and traces are most of the time before the first step. Without `must`, only of models that are built and whose steps
+    are Keras's own: other steps may use an optimizer in their own way.
+
+    Args:
+        model: compiled.
+        batch: the `tf.TensorSpec` of a batch's tensors, in their structure.
+        must: steps without data need the variables, which those do not make.
+    """
+    is_own = any(getattr(type(model), name) is not getattr(keras.Model, name) for name in _STEP)
+    is_plain = not is_own and not model.run_eagerly and all(layer.built for layer in model._flatten_layers())
+    if (must or is_plain) and all(isinstance(leaf, tf.TensorSpec) for leaf in tf.nest.flatten(batch)):
+        with contextlib.suppress(Exception):  # where something is wrong with the model, its first step says so
+            model._symbolic_build(data_batch=batch)
