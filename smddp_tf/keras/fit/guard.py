@@ -179,7 +179,7 @@ class Guard:
         if self._epochs_begun == 1:  # after callbacks that set the weights with which optimizers begin
             same_batches.begin()
             uneven = self._data.uneven
-            _make_variables(self.model, self._data.batch_spec, must=uneven is not None and uneven.watched)
+            make_variables(self.model, self._data.batch_spec, must=uneven is not None and uneven.watched)
         if rates := equal_state.rates_of(self.model):
             of_ranks = numbers_of_ranks(rates, f"{_NAME} (learning rates of an epoch)")
             equal_state.take_rates(self.model, of_ranks, "began")
@@ -257,7 +257,7 @@ def _build_by_tracing(model: keras.Model, dataset: tf.data.Dataset) -> None:
         )
 
 
-def _make_variables(model: keras.Model, batch: Any, must: bool) -> None:
+def make_variables(model: keras.Model, batch: Any, must: bool) -> None:
     """Makes the variables that the first step would make and Keras can make from shapes alone.
 
     TensorFlow traces a function twice whose first trace makes variables, as those of metrics and of an optimizer are,
