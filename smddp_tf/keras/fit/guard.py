@@ -90,8 +90,8 @@ class Guard:
         self._agreed = True
         of_ranks = facts_of_ranks(facts, _BEGINS, "`fit` could not begin, because it")
         self._facts = agreed([facts["callbacks"] for facts in of_ranks])
-        self._check_equal(of_ranks, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
-        self._check_equal(of_ranks, "mode", "the same UnevenBatchesCallback, or none,")
+        _check_equal(of_ranks, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
+        _check_equal(of_ranks, "mode", "the same UnevenBatchesCallback, or none,")
         name_learning_rate(self._plan.callbacks, self._facts.write_rate)
         self._stopping.asks = any(facts["stopping"] for facts in of_ranks)
         if all(facts["supply"].steps_per_epoch is None for facts in of_ranks):
@@ -114,12 +114,6 @@ class Guard:
         if not self._agreed:
             self._agreed = True
             objects_of_ranks({"error": "".join(traceback.format_exception_only(type(error), error)).strip()}, _BEGINS)
-
-    @staticmethod
-    def _check_equal(of_ranks: Sequence[dict[str, Any]], fact: str, what: str) -> None:
-        values = [facts[fact] for facts in of_ranks]
-        if any(value != values[0] for value in values):
-            raise ValueError(f"All ranks need {what}. Received: {fact}={values}, by rank.")
 
     @property
     def _data(self) -> EpochData:
@@ -232,6 +226,12 @@ class Guard:
                 "A callback restored different weights on different ranks; rank 0's are taken. Put "
                 "hvd.callbacks.MetricAverageCallback() before EarlyStopping, so that it decides the same on all.",
             )
+
+
+def _check_equal(of_ranks: Sequence[dict[str, Any]], fact: str, what: str) -> None:
+    values = [facts[fact] for facts in of_ranks]
+    if any(value != values[0] for value in values):
+        raise ValueError(f"All ranks need {what}. Received: {fact}={values}, by rank.")
 
 
 def compare_evaluated(model: keras.Model, data: EpochData | None) -> None:
