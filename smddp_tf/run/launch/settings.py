@@ -207,8 +207,7 @@ def commits_at(folder: str | None) -> str:
             urls.file_system(folder)
         elif folder:
             os.makedirs(urls.absolute(folder), 0o700, exist_ok=True)
-            with tempfile.TemporaryFile(dir=urls.absolute(folder)):
-                pass
+            tempfile.TemporaryFile(dir=urls.absolute(folder)).close()
         return urls.absolute(folder) if folder else ""
     except (ImportError, ValueError) as error:
         raise LaunchError(f"--commit-dir: {error}") from None
