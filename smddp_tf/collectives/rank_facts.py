@@ -5,6 +5,7 @@ And the warnings that follow from what all ranks know.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -76,3 +77,9 @@ def warn_on_rank_zero(message: str) -> None:
     """Warns of what all ranks know: one of them says it."""
     if rank() == 0:
         warn(message)
+
+
+@functools.cache
+def warn_once_on_rank_zero(message: str) -> None:
+    """`warn_on_rank_zero`, once in a process."""
+    warn_on_rank_zero(message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,20 +11,16 @@ from smddp_tf._warn import warn
 from smddp_tf.collectives import graph
 from smddp_tf.keras import patch_table, patches
 
-_said: set[str] = set()
 
-
+@functools.cache
 @graph.no_autograph
 def once(old: str, modern: str) -> None:
-    """Warns that the script uses the form `old`, at the line of the script; says so for each form once.
+    """Warns that the script uses the form `old`, at the line of the script; for each form once.
 
     Args:
         old: the form, as a script writes it.
         modern: what Keras 3 has in its place.
     """
-    if old in _said:
-        return
-    _said.add(old)
     if basics.is_initialized() and basics.rank() != 0:
         return
     warn(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from smddp_tf.data import arrays
 from smddp_tf.data.agreement import RankAndSize, agree, rank_and_size
@@ -118,8 +117,7 @@ def shard(
     )
 
 
-@dataclass(frozen=True)
-class _Request:
+class _Request(NamedTuple):
     """The arguments of `shard` apart from the data."""
 
     who: RankAndSize

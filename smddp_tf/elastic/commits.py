@@ -81,33 +81,16 @@ class CommitFolder:
         """Returns the number of the newest commit, complete or not; 0 when there is none."""
         return max(self._numbers(), default=0)
 
-    def write(self, *content: Any) -> int:
-        """Writes the next commit and removes those that are not kept. Returns its number once it is on the disk.
-
-        Args:
-            content: what `cloudpickle` can pickle, one thing after another; an iterator for things that are made when
-                their turn comes, and not kept.
-
-        Raises:
-            OSError: it could not be written, or another job writes here; the commits before are untouched.
-        """
-        with self._told_if_slow():
-            return self.write_now(*content)
-
-    def begin(self, content: Any, wait: bool = False) -> None:
+    def begin(self, write: Callable[[], Any], wait: bool = False) -> None:
         """Has a thread write the next commit, after the one that was begun before.
 
         Args:
-            content: what `cloudpickle` can pickle, and nobody changes any more; or the bytes of a pickle.
+            write: writes it, by `self.write`. Nobody changes any more what it writes.
             wait: return when it is on the disk. Defaults to False.
 
         Raises:
             OSError: it, or without `wait` the one before, could not be written; the commits before are untouched.
         """
-        self.begin_by(lambda: self.write_now(content), wait)
-
-    def begin_by(self, write: Callable[[], Any], wait: bool) -> None:
-        """As `begin`, of a commit that `write` writes, by `write_now`."""
         self.finish()
         self._begun = self._writer.submit(write)
         if wait:
@@ -117,14 +100,19 @@ class CommitFolder:
         """Waits until the commit that was begun last is on the disk; raises what `begin` does."""
         begun, self._begun = self._begun, None
         if begun is not None:
-            with self._told_if_slow():
+            with slow.told_if_slow(f"writing a commit to {urls.shown(self.path)}"):
                 begun.result()
 
-    def _told_if_slow(self) -> contextlib.AbstractContextManager[None]:
-        return slow.told_if_slow(f"writing a commit to {urls.shown(self.path)}")
+    def write(self, *content: Any) -> int:
+        """Writes the next commit and removes those that are not kept. Returns its number once it is on the disk.
 
-    def write_now(self, *content: Any) -> int:
-        """As `write`, on the thread that writes."""
+        Args:
+            content: what `cloudpickle` can pickle, or the bytes of a pickle, one thing after another; an iterator for
+                things that are made when their turn comes, and not kept.
+
+        Raises:
+            OSError: it could not be written, or another job writes here; the commits before are untouched.
+        """
         self.hold()
         number = self.newest() + 1
         if self._written and number != self._written + 1:

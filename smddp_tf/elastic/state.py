@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import pickle
@@ -111,7 +112,7 @@ class State:
         """
         self.save()
         self._keep_elsewhere(wait)
-        self._check_host_updates(self._write_together(wait) if self._folder is not None else "")
+        self._check_host_updates(self._write_together(self._folder, wait) if self._folder is not None else "")
 
     def check_host_updates(self) -> None:
         """Asks rank 0 whether hosts have changed, so that all ranks act at the same step.
@@ -142,14 +143,14 @@ class State:
         Raises:
             OSError: This is rank 0, and could not write it.
         """
-        if self._folder is not None and (problem := self._problem_of(self._folder.finish)):
+        if self._folder is not None and (problem := self._problem_of(self._folder, self._folder.finish)):
             raise OSError(problem)
 
-    def _write_together(self, wait: bool) -> str:
+    def _write_together(self, folder: CommitFolder, wait: bool) -> str:
         """Rank 0 begins to write what was saved; returns what went wrong with it, or with the commit before."""
-        assert self._folder is not None
-        begin = self._folder.begin
-        return self._problem_of(lambda: begin(self._frozen(), wait)) if self._rank() == 0 else ""
+        if self._rank() != 0:
+            return ""
+        return self._problem_of(folder, lambda: folder.begin(functools.partial(folder.write, self._frozen()), wait))
 
     def _frozen(self) -> Any:
         """`to_disk()`, or the bytes of its pickle: nothing of it changes while a thread writes it."""
@@ -157,14 +158,11 @@ class State:
 
         return cloudpickle.dumps(self.to_disk())
 
-    def _problem_of(self, write: Callable[[], Any]) -> str:
-        assert self._folder is not None
+    def _problem_of(self, folder: CommitFolder, write: Callable[[], Any]) -> str:
         try:
             write()
         except Exception as error:  # the others wait for this rank
-            return urls.shown(
-                f"Rank 0 could not write a commit to {self._folder.path}: {type(error).__name__}: {error}"
-            )
+            return urls.shown(f"Rank 0 could not write a commit to {folder.path}: {type(error).__name__}: {error}")
         return ""
 
     def _keep_elsewhere(self, wait: bool = False) -> None:
@@ -185,7 +183,7 @@ class State:
         if self._folder is None:
             return
         reads = self._rank() == 0 and not self._has_resumed
-        answer = self._bcast_object((*self._read(), self._lacks_parts) if reads else None)
+        answer = self._bcast_object((*self._read(self._folder), self._lacks_parts) if reads else None)
         if answer is None:
             return
         number, problem, lacks_parts = answer
@@ -206,20 +204,17 @@ class State:
         """Called by `run` when all ranks have the same state: from now on this process needs no commit from disk."""
         self._has_resumed = True
 
-    def _read(self) -> tuple[int, str]:
+    def _read(self, folder: CommitFolder) -> tuple[int, str]:
         """Takes over the newest commit, if there is one; returns the newest number there, and what went wrong."""
-        assert self._folder is not None
+        where = urls.shown(folder.path)
         try:
-            number, content = self._folder.read()
+            number, content = folder.read()
             if number:
                 self.from_disk(content)
-                where = urls.shown(self._folder.path)
                 print(f"smddp_tf.elastic: continues from commit {number} of {where}", file=sys.stderr)
-            return self._folder.newest(), ""
+            return folder.newest(), ""
         except Exception as error:  # the others wait for this rank
-            return 0, urls.shown(
-                f"Rank 0 could not take over a commit of {self._folder.path}: {type(error).__name__}: {error}"
-            )
+            return 0, urls.shown(f"Rank 0 could not take over a commit of {where}: {type(error).__name__}: {error}")
 
     def to_disk(self) -> Any:
         """The values of the last `save`, in a form that `cloudpickle` can pickle. For custom states."""

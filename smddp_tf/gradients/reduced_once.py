@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import weakref
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from smddp_tf import basics
-from smddp_tf.collectives.rank_facts import warn_on_rank_zero
+from smddp_tf.collectives.rank_facts import warn_once_on_rank_zero
 from smddp_tf.collectives.reduce_op import Average
 from smddp_tf.process_sets import ProcessSet
 
@@ -78,7 +77,11 @@ def by_tape(
     if not any(ops):
         return False
     if op == Average and all(each == {Average} for each in ops):
-        _warn_once()
+        warn_once_on_rank_zero(
+            "Both the tape (hvd.DistributedGradientTape) and the optimizer (hvd.DistributedOptimizer) are wrapped, "
+            "with hvd.Average over the same ranks. The optimizer leaves the gradients of the tape as they are, because "
+            "the mean of equal means is the same. Wrap only one of the two."
+        )
         return True
     variable = next(variable for (variable, _), each in zip(given, ops) if each)
     name = getattr(variable, "path", None) or getattr(variable, "name", "")
@@ -88,15 +91,6 @@ def by_tape(
         f"rank {basics.rank()}). Use one of the two: a plain tf.GradientTape with the wrapped optimizer, or "
         "hvd.DistributedGradientTape with the optimizer as it is. Only where both take the mean (hvd.Average) of all "
         "gradients of a step over the same ranks, and `fit` has even data, the second is left out."
-    )
-
-
-@functools.cache
-def _warn_once() -> None:
-    warn_on_rank_zero(
-        "Both the tape (hvd.DistributedGradientTape) and the optimizer (hvd.DistributedOptimizer) are wrapped, with "
-        "hvd.Average over the same ranks. The optimizer leaves the gradients of the tape as they are, because the mean "
-        "of equal means is the same. Wrap only one of the two."
     )
 
 

@@ -149,7 +149,7 @@ class GradientReducer:
         self, slices_of: dict[int, tf.IndexedSlices], results: dict[int, Any], variables: Sequence[Any], use: _Use
     ) -> dict[int, tf.IndexedSlices]:
         """Reduces the remaining slices, and converts gradients that were reduced as small tables to slices again."""
-        if self._repeated_rows and slices_of:
+        if self._repeated_rows:
             gathered = sparse.gather_slices(list(slices_of.values()), ReduceSpec(self._reduction.op), f"{use.key}.rows")
             return dict(zip(slices_of, gathered))
         shapes = {index: tf.TensorShape(variables[index].shape) for index in slices_of}

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from smddp_tf.insight.finding import Finding, Rule
 from smddp_tf.insight.recording import NotSeen, Recording, load
@@ -14,8 +14,7 @@ from smddp_tf.insight.report import text_of
 from smddp_tf.insight.rules import RULES, hosts
 
 
-@dataclasses.dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """The result of one rule: `status` is "fired", "quiet", or "not seen here" with the reason."""
 
     rule: Rule
@@ -108,5 +107,5 @@ def _without_explained(result: Result, fired: list[Finding]) -> Result:
     causes = [each for each in fired if each.rule in result.rule.explained_by]
     kept = [f for f in result.findings if not any(None in (f.host, c.host) or f.host == c.host for c in causes)]
     if kept or not result.findings:
-        return dataclasses.replace(result, findings=kept)
+        return result._replace(findings=kept)
     return Result(result.rule, [], "quiet", "explained by " + ", ".join(sorted({each.rule for each in causes})))

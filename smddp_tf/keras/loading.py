@@ -15,6 +15,7 @@ from smddp_tf.compression import AnyCompressor, Compression, split
 from smddp_tf.gradients.options import ReduceOptions, check_groups, partition_state_of
 from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.optimizer.distributed import distribute
+from smddp_tf.keras.optimizer.reducing import build_again
 from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.keras.saving.atomic_files import is_for_fsspec
 from smddp_tf.keras.schedules import Warmup
@@ -103,7 +104,9 @@ def _restore_optimizer(model: keras.Model, filepath: Any) -> None:
             return
         legacy_format = importlib.import_module("keras.src.legacy.saving.legacy_h5_format")
         saved = [value[()] for value in legacy_format.load_optimizer_weights_from_hdf5_group(file)]
-    _build_again(model.optimizer, model.trainable_variables)
+    build_again(innermost(model.optimizer), model.trainable_variables)
+    if innermost(model.optimizer) is not model.optimizer:  # without the scale, which a LossScaleOptimizer has already
+        keras.optimizers.Optimizer.build(model.optimizer, model.trainable_variables)
     variables = model.optimizer.variables
     if [tuple(variable.shape) for variable in variables] != [value.shape for value in saved]:
         warn(
@@ -114,13 +117,3 @@ def _restore_optimizer(model: keras.Model, filepath: Any) -> None:
         return
     for variable, value in zip(variables, saved):
         variable.assign(value)
-
-
-def _build_again(optimizer: keras.optimizers.Optimizer, variables: list[Any]) -> None:
-    inner = getattr(optimizer, "inner_optimizer", None)
-    if inner is None:
-        optimizer.built = False
-        optimizer.build(variables)
-        return
-    _build_again(inner, variables)
-    keras.optimizers.Optimizer.build(optimizer, variables)  # without the scale, which a LossScaleOptimizer has already

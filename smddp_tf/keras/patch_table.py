@@ -165,7 +165,7 @@ WRITES_LR = _older(f"{_OF_OPTIMIZER}.__setattr__", "optimizer.lr = 0.1", paramet
 COMPILE = _older(
     "keras.Model.compile",
     "compile(experimental_run_tf_function=...)",
-    owners=lambda: [definer(_keras().Model, "compile")],
+    owners=lambda: [definer(_keras().Model, "compile")],  # Keras looks whether `Model` has one of its own
 )
 _DISTRIBUTION = "`import smddp_tf.keras.distribution` makes keras.distribution work on the TensorFlow backend"
 
@@ -215,14 +215,6 @@ _SHARDED = "partitioned variables (DistributedEmbedding, partition_state) are sa
 _ONE_PART = "a saved model holds rank 0's part of them only"
 
 
-def _base_optimizer() -> list[type]:
-    return [definer(_keras().optimizers.Optimizer, "save_own_variables")]
-
-
-def _base_layer() -> list[type]:
-    return [definer(_keras().Layer, "save_own_variables")]
-
-
 def _sharded_variables(name: str, parameter: str, owners: Callable[[], list[Any]] | None = None, **more: Any) -> Patch:
     return Patch(name, _SHARDED, _ONE_PART, True, owners, ("self", parameter), **more)
 
@@ -240,19 +232,18 @@ SWAP_EMA = Patch(
     False,
     parameters=("self", "model"),
 )
-SAVE_SLOTS = _sharded_variables("keras.Optimizer.save_own_variables", "store", _base_optimizer)
-LOAD_SLOTS = _sharded_variables("keras.Optimizer.load_own_variables", "store", _base_optimizer)
-ADD_SLOT = _sharded_variables("keras.Optimizer.add_variable_from_reference", "reference_variable", _base_optimizer)
+SAVE_SLOTS = _sharded_variables(f"{_OF_OPTIMIZER}.save_own_variables", "store")
+LOAD_SLOTS = _sharded_variables(f"{_OF_OPTIMIZER}.load_own_variables", "store")
+ADD_SLOT = _sharded_variables(f"{_OF_OPTIMIZER}.add_variable_from_reference", "reference_variable")
 ADD_WEIGHT = Patch(
     "keras.Layer.add_weight",
     "weights that are made in `hvd.partition_weights`, or under a ModelParallel, are stored in parts",
     "`hvd.partition_weights` does nothing",
     True,
-    lambda: [definer(_keras().Layer, "add_weight")],
-    ("self", "initializer", "dtype", "regularizer", "constraint"),
+    parameters=("self", "initializer", "dtype", "regularizer", "constraint"),
 )
-SAVE_LAYER = _sharded_variables("keras.Layer.save_own_variables", "store", _base_layer)
-LOAD_LAYER = _sharded_variables("keras.Layer.load_own_variables", "store", _base_layer)
+SAVE_LAYER = _sharded_variables("keras.Layer.save_own_variables", "store")
+LOAD_LAYER = _sharded_variables("keras.Layer.load_own_variables", "store")
 # Before Keras 3.11 these two add their accumulators without a reference.
 ADD_ACCUMULATORS = _sharded_variables(
     "keras.optimizers.Adagrad.build", "var_list", lambda: [_keras().optimizers.Adagrad, _keras().optimizers.Ftrl]

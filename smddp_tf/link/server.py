@@ -10,7 +10,7 @@ import socket
 import struct
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from smddp_tf.exceptions import LaunchError
 from smddp_tf.link.channel import Channel, Forged, Kind
@@ -21,8 +21,7 @@ _PENDING_BYTES = 64  # at once: a nonce and a proof are shorter
 _MORE_PENDING = 64  # than there are ranks
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """A message. `peer` is the number of the connection it came on, -1 for a pipe."""
 
     peer: int
@@ -30,8 +29,7 @@ class Frame:
     body: bytes
 
 
-@dataclass(frozen=True)
-class _Peer:
+class _Peer(NamedTuple):
     number: int
     link: socket.socket
     channel: Channel

@@ -44,5 +44,6 @@ def test_a_commit_of_long_content(capsys, monkeypatch, tmp_path):
         lines.append(line_from(capsys))
         yield "state"
 
-    CommitFolder(tmp_path / "commits").write(content())
+    folder = CommitFolder(tmp_path / "commits")
+    folder.begin(lambda: folder.write(content()), wait=True)
     assert lines == [f"smddp_tf: writing a commit to {tmp_path}/commits has taken 0 s so far.\n"]

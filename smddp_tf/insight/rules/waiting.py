@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,8 +14,7 @@ _ALONE = 0.75  # of the steps with a wait; where it is the same rank that waits 
 _IN_A_ROW = 0.8  # of the blocks with a wait; where fewer follow each other, what is said is of all steps
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(NamedTuple):
     """Where: a host, or None for all of them; for how much of the job's time; and the figures of a finding.
 
     The figures are `share`, percent of a step, of the rank that waits longest; `when`, the steps that they are of; the

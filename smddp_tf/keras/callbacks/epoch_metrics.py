@@ -49,10 +49,9 @@ class MetricAverageCallback(keras.callbacks.Callback):
         """Averages `logs` in place; all numeric entries are sent as one tensor, in the order of their sorted names."""
         if size() == 1:
             return
-        values = metric_merge.numeric_entries(logs or {})
+        logs = {} if logs is None else logs
+        values = metric_merge.numeric_entries(logs)
         metric_merge.check_same_on_all_ranks(values, _AVERAGE)
-        if not values or logs is None:
-            return
         samples = {"": 1.0}  # of each rank as many
         if self.counts_samples:
             kinds = {"": "train", VALIDATION: "test"}

@@ -67,7 +67,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
                 "Pass it by name: LearningRateScheduleCallback(initial_lr=0.1, multiplier=lambda epoch: 0.9**epoch)."
             )
         self.initial_lr: Any = initial_lr
-        self.multiplier = multiplier if callable(multiplier) else self._of_number(multiplier, initial_lr, start_epoch)
+        self.multiplier = multiplier if callable(multiplier) else _of_number(multiplier, initial_lr, start_epoch)
         self.start_epoch = start_epoch
         self.end_epoch: Any = end_epoch
         self.staircase = staircase
@@ -76,10 +76,6 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         self.current_epoch: Any = None
         self._detect_steps = not staircase and not steps_per_epoch
         self._is_stepped = False  # whether `initial_lr` was taken from an optimizer that had trained before
-
-    @staticmethod
-    def _of_number(number: float, initial_lr: float | None, start_epoch: int) -> Callable[[float], float]:
-        return lambda epoch: number if initial_lr is None else number ** (epoch - start_epoch)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         rate = self._read_rate()
@@ -136,6 +132,10 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
                 "learning rate. Give it a float, or in place of this callback a hvd.schedules.Warmup(schedule, ...)."
             )
         return float(rate.numpy())
+
+
+def _of_number(number: float, initial_lr: float | None, start_epoch: int) -> Callable[[float], float]:
+    return lambda epoch: number if initial_lr is None else number ** (epoch - start_epoch)
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):

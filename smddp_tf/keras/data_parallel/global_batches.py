@@ -22,11 +22,10 @@ from smddp_tf import basics
 from smddp_tf.data.agreement import agree, rank_and_size
 from smddp_tf.data.partition import Partition
 from smddp_tf.keras._backend import keras
-from smddp_tf.keras.data_parallel.same_data import OWN_PARTS, Digests, checksums
+from smddp_tf.keras.data_parallel.same_data import ASKS, OWN_PARTS, Digests, checksums
 from smddp_tf.keras.roles.current_distribution import current, set_aside, shards_batches
 from smddp_tf.keras.roles.step_hooks import rows_of
 
-_ASKS = "keras.distribution.DataParallel"
 _ADAPTERS = "keras.src.trainers.data_adapters"
 _READERS = 2  # batches that are gathered at a time
 
@@ -99,7 +98,7 @@ def _limited_dataset(iterator: Any, dataset: tf.data.Dataset, source: object, ep
 
 def _part_of_arrays(arrays: ArrayData, shuffle: bool) -> Part:
     what = {"samples": arrays.rows, "batch_size": arrays.batch_size, "shuffle": shuffle, **checksums(arrays.structure)}
-    seed = agree(rank_and_size(None, None), what, shuffle, _seed(), _ASKS, OWN_PARTS)
+    seed = agree(rank_and_size(None, None), what, shuffle, _seed(), ASKS, OWN_PARTS)
     epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
     pairs = array_batches(arrays, basics.rank(), basics.size(), seed, epoch)
     steps = arrays.steps()
@@ -137,7 +136,7 @@ def _deal_batches_alike(data: dict[str, Any]) -> None:
     source, shuffle = data["x"], bool(data.get("shuffle"))
     if not shuffle or source.num_batches is None:
         return
-    seed = agree(rank_and_size(None, None), {"batches": source.num_batches}, True, _seed(), _ASKS, OWN_PARTS)
+    seed = agree(rank_and_size(None, None), {"batches": source.num_batches}, True, _seed(), ASKS, OWN_PARTS)
     data.update(x=SharedBatches(source, Partition(source.num_batches, 0, 1, None, seed)), shuffle=False)
 
 

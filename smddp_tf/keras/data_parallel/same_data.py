@@ -19,7 +19,7 @@ from smddp_tf.keras._backend import keras
 
 OWN_PARTS = "For data that each rank brings itself: keras.distribution.DataParallel(auto_shard_dataset=False)."
 
-_ASKS = "keras.distribution.DataParallel"
+ASKS = "keras.distribution.DataParallel"
 _VALUES = 1 << 20  # of an array
 _ROWS = (8, 4096)  # of an array: at least, at most
 _VALUES_OF_BATCH = 1024  # of one of its tensors
@@ -92,10 +92,10 @@ class Digests:
         Raises:
             ValueError: they have read batches with other labels. Raised on every rank.
         """
-        read = numbers_of_ranks([int(self._read)], f"{_ASKS} (how many batches were read)")[:, 0]
+        read = numbers_of_ranks([int(self._read)], f"{ASKS} (how many batches were read)")[:, 0]
         if ended and (read != read[0]).any():
             _refuse(f"{read.tolist()} batches, by rank")
-        running = numbers_of_ranks(self._running[(read.min() - 1) % _KEPT].numpy(), f"{_ASKS} (were they the same)")
+        running = numbers_of_ranks(self._running[(read.min() - 1) % _KEPT].numpy(), f"{ASKS} (were they the same)")
         others = [np.flatnonzero(of_ranks != of_ranks[0]).tolist() for of_ranks in running.T]
         where = f"than on rank 0, in the first {read.min()} batches of a pass over the data"
         if others[0] and read.min() > 0:

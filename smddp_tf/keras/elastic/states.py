@@ -15,6 +15,7 @@ from smddp_tf.collectives.functions import broadcast_variables
 from smddp_tf.collectives.layouts import layout_of
 from smddp_tf.collectives.objects import broadcast_object
 from smddp_tf.collectives.tensor_types import AnyOptimizer, AnyVariable
+from smddp_tf.elastic.commits import CommitFolder
 from smddp_tf.elastic.variables import VariablesState, check_fit, copies
 from smddp_tf.exceptions import HostsUpdatedInterrupt
 from smddp_tf.keras._backend import build_optimizer, optimizer_variables
@@ -122,17 +123,16 @@ class TensorFlowKerasState(VariablesState):
         self.restore()
         self._is_restored = False  # no session was lost
 
-    def _write_together(self, wait: bool) -> str:
+    def _write_together(self, folder: CommitFolder, wait: bool) -> str:
         if not saves_together(self.model, self._optimizers()):
-            return super()._write_together(wait)
-        assert self._folder is not None
-        folder, content = self._folder, self._frozen() if basics.rank() == 0 else None
+            return super()._write_together(folder, wait)
+        content = self._frozen() if basics.rank() == 0 else None
         parts = [(value, layout_of(variable)) for variable, value in self._saved if layout_of(variable) is not None]
 
         def write(full: Callable[[int], Any]) -> int:
-            return folder.write_now(content, map(full, range(len(parts))))
+            return folder.write(content, map(full, range(len(parts))))
 
-        return self._problem_of(lambda: folder.begin_by(lambda: with_full_values(parts, write, _COMMIT), wait))
+        return self._problem_of(folder, lambda: folder.begin(lambda: with_full_values(parts, write, _COMMIT), wait))
 
     def on_reset(self) -> None:
         """See `State.on_reset`."""

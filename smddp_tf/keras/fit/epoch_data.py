@@ -197,7 +197,7 @@ class UnevenEpochs:
     def __call__(self, iterator: Any) -> Any:
         """Runs the train function on a batch of this rank, or on zeros; says when the epoch is over for all ranks."""
         if self._over:
-            raise self._end_of_data()
+            raise _end_of_data()
         if self._calls * self._supply.steps_per_execution >= self._supply.limit():
             iterator = self._data.padding if self._supply.steps_per_epoch else iterator
         valid_before = float(self._hooks.valid) if not self._plan.exact else 0.0
@@ -226,11 +226,7 @@ class UnevenEpochs:
         valid = float(self._hooks.valid) - valid_before
         input_waits.take_back(self._supply.steps_per_execution - valid)
         if valid == 0:
-            raise self._end_of_data()
-
-    @staticmethod
-    def _end_of_data() -> Any:
-        return tf.errors.OutOfRangeError(None, None, "the data of all ranks that count are used up")
+            raise _end_of_data()
 
     def _check_step_reduces(self) -> None:
         if float(active_ranks.process_wide().count) >= 0.0:
@@ -241,6 +237,10 @@ class UnevenEpochs:
             "`apply_gradients` of an optimizer wrapped by hvd.DistributedOptimizer, outside of a tf.function that ran "
             'before; or give all ranks equally many batches and use UnevenBatchesCallback(mode="off").'
         )
+
+
+def _end_of_data() -> Any:
+    return tf.errors.OutOfRangeError(None, None, "the data of all ranks that count are used up")
 
 
 def _padding_batches(pairs: tf.data.Dataset) -> Any:

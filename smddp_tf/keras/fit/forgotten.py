@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from smddp_tf import process_sets
 from smddp_tf.basics import rank, size
 from smddp_tf.collectives import graph
 from smddp_tf.collectives.functions import were_broadcast
@@ -21,14 +20,6 @@ _checked: weakref.WeakSet[Any] = weakref.WeakSet()
 def is_meant_for_all_ranks(model: keras.Model, callbacks: Iterable[Any]) -> bool:
     """Has the user given callbacks that only make sense there, or broadcast the weights?"""
     return any(getattr(each, "for_all_ranks", False) for each in callbacks) or were_broadcast(model.trainable_variables)
-
-
-def watching(model: keras.Model, callbacks: Iterable[Any]) -> list[Any]:
-    """Returns the callbacks that watch a `fit` of a model that does not seem to reduce.
-
-    Nothing where there are process sets: which ranks train together is then the user's to know.
-    """
-    return [] if len(process_sets.process_set_ids()) > 1 else [FirstStep(is_meant_for_all_ranks(model, callbacks))]
 
 
 class FirstStep(keras.callbacks.Callback):

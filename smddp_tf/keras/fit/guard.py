@@ -23,7 +23,6 @@ from smddp_tf.keras._backend import keras
 from smddp_tf.keras.callbacks.uneven_batches import JOIN
 from smddp_tf.keras.data_parallel.layer_states import agree_on_states
 from smddp_tf.keras.fit import equal_state
-from smddp_tf.keras.fit.early_variables import make_variables
 from smddp_tf.keras.fit.epoch_data import EpochData, UnevenEpochs, data_of
 from smddp_tf.keras.fit.plan import TrainerPlan
 from smddp_tf.keras.fit.stopping import Stopping, agreed, facts_of, looks_at_batches, name_learning_rate
@@ -33,6 +32,7 @@ from smddp_tf.keras.roles.step_hooks import hooks_of
 
 _NAME = "model.fit"  # what users see of these requests when a rank does not come
 _BEGINS = f"{_NAME} (before the first batch)"
+_STEP = ("train_step", "compute_loss", "compute_metrics")
 
 
 class Guard:
@@ -67,7 +67,6 @@ class Guard:
             on_test_begin=lambda logs: hooks_of(model, "test").samples.assign(0.0),
             on_test_end=lambda logs: compare_evaluated(model, data_of(getattr(model, "_eval_epoch_iterator", None))),
         )
-        data = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: self._data.begin_epoch(epoch))
         # Only where it is needed: a callback at the end of each batch makes Keras wait for each batch's metrics.
         end_batch = {"on_train_batch_end": lambda batch, logs: self._stopping.end_batch()} if self.votes_last else {}
         last = keras.callbacks.LambdaCallback(
@@ -76,7 +75,7 @@ class Guard:
             on_train_end=lambda logs: self.end_training(),
             **end_batch,
         )
-        self.first, self.last = [first, data], [last]
+        self.first, self.last = [first], [last]
 
     # --- before training ---
 
@@ -91,8 +90,8 @@ class Guard:
         self._agreed = True
         of_ranks = facts_of_ranks(facts, _BEGINS, "`fit` could not begin, because it")
         self._facts = agreed([facts["callbacks"] for facts in of_ranks])
-        self._check_equal(of_ranks, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
-        self._check_equal(of_ranks, "mode", "the same UnevenBatchesCallback, or none,")
+        _check_equal(of_ranks, "epochs", "the same `initial_epoch` and `epochs` in `fit`")
+        _check_equal(of_ranks, "mode", "the same UnevenBatchesCallback, or none,")
         name_learning_rate(self._plan.callbacks, self._facts.write_rate)
         self._stopping.asks = any(facts["stopping"] for facts in of_ranks)
         if all(facts["supply"].steps_per_epoch is None for facts in of_ranks):
@@ -115,12 +114,6 @@ class Guard:
         if not self._agreed:
             self._agreed = True
             objects_of_ranks({"error": "".join(traceback.format_exception_only(type(error), error)).strip()}, _BEGINS)
-
-    @staticmethod
-    def _check_equal(of_ranks: Sequence[dict[str, Any]], fact: str, what: str) -> None:
-        values = [facts[fact] for facts in of_ranks]
-        if any(value != values[0] for value in values):
-            raise ValueError(f"All ranks need {what}. Received: {fact}={values}, by rank.")
 
     @property
     def _data(self) -> EpochData:
@@ -172,6 +165,7 @@ class Guard:
                 )
         self._epochs_begun += 1
         hooks_of(self.model, "train").samples.assign(0.0)
+        self._data.begin_epoch(epoch)
 
     def begin_reading(self) -> None:
         """After the user's callbacks, which may have set the learning rate on one rank."""
@@ -234,6 +228,12 @@ class Guard:
             )
 
 
+def _check_equal(of_ranks: Sequence[dict[str, Any]], fact: str, what: str) -> None:
+    values = [facts[fact] for facts in of_ranks]
+    if any(value != values[0] for value in values):
+        raise ValueError(f"All ranks need {what}. Received: {fact}={values}, by rank.")
+
+
 def compare_evaluated(model: keras.Model, data: EpochData | None) -> None:
     """Under a distribution: compares the batches that the ranks have evaluated; all call it together."""
     if data is not None and data.digests is not None:
@@ -255,3 +255,22 @@ def _build_by_tracing(model: keras.Model, dataset: tf.data.Dataset) -> None:
             "The model could not be built before its first step, which therefore computes with each rank's own "
             f"weights. Build the model before `fit`. Received: {type(error).__name__}: {error}"
         )
+
+
+def make_variables(model: keras.Model, batch: Any, must: bool) -> None:
+    """Makes the variables that the first step would make and Keras can make from shapes alone.
+
+    TensorFlow traces a function twice whose first trace makes variables, as those of metrics and of an optimizer are,
+    and traces are most of the time before the first step. Without `must`, only of models that are built and whose steps
+    are Keras's own: other steps may use an optimizer in their own way.
+
+    Args:
+        model: compiled.
+        batch: the `tf.TensorSpec` of a batch's tensors, in their structure.
+        must: steps without data need the variables, which those do not make.
+    """
+    is_own = any(getattr(type(model), name) is not getattr(keras.Model, name) for name in _STEP)
+    is_plain = not is_own and not model.run_eagerly and all(layer.built for layer in model._flatten_layers())
+    if (must or is_plain) and all(isinstance(leaf, tf.TensorSpec) for leaf in tf.nest.flatten(batch)):
+        with contextlib.suppress(Exception):  # where something is wrong with the model, its first step says so
+            model._symbolic_build(data_batch=batch)

@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from smddp_tf import process_sets
 from smddp_tf._native import loader
 from smddp_tf.basics import is_initialized, rank, size
 from smddp_tf.keras import callbacks as of_hvd
@@ -166,10 +167,12 @@ def _writing_on_rank_zero(callbacks: list[keras.callbacks.Callback]) -> list[ker
 
 def _of_own_data(plan: TrainerPlan) -> TrainerPlan:
     """Horovod's way: the ranks keep together where the model's optimizer reduces, or a callback weighs by samples."""
-    if not plan.reduces:
-        plan.after = forgotten.watching(plan.model, plan.callbacks)
+    is_meant_for_all = forgotten.is_meant_for_all_ranks(plan.model, plan.callbacks)
+    # Where there are process sets, which ranks train together is the user's to know.
+    if not plan.reduces and len(process_sets.process_set_ids()) == 1:
+        plan.after = [forgotten.FirstStep(is_meant_for_all)]
     plan.is_guarded = plan.reduces or any(getattr(each, "counts_samples", False) for each in plan.callbacks)
-    if plan.is_guarded or forgotten.is_meant_for_all_ranks(plan.model, plan.callbacks):
+    if plan.is_guarded or is_meant_for_all:
         one_progress_bar(plan.arguments)
     return plan
 

@@ -13,15 +13,9 @@ from smddp_tf.keras._backend import keras
 from smddp_tf.keras.optimizer.from_config import configuration, notice_from_config
 from smddp_tf.keras.optimizer.optimizer_reducer import OptimizerReducer, When
 from smddp_tf.keras.optimizer.pipeline import METHODS, apply_reduced, by_name, reduced
+from smddp_tf.keras.roles import wrapping
 from smddp_tf.keras.roles.optimizers import innermost
-from smddp_tf.keras.roles.wrapping import (
-    attach_reducer,
-    reducer_of,
-    reducer_on,
-    settings_of_class,
-    unwrapped,
-    wrapped_class,
-)
+from smddp_tf.keras.roles.wrapping import reducer_of
 from smddp_tf.keras.saving.sharded_variables import shard_of
 from smddp_tf.keras.sharding.sharded_state import ShardedState, clipped, layouts_of
 from smddp_tf.lifecycle import first_use
@@ -40,10 +34,10 @@ def attach(
     """
     first_use.begin(first_use.REDUCING)
     inner = innermost(optimizer)
-    reducer = OptimizerReducer(settings or settings_of_class(optimizer), inner, local)
+    reducer = OptimizerReducer(settings or wrapping.settings_of_class(optimizer), inner, local)
     for each in {id(o): o for o in (optimizer, inner)}.values():
         notice_from_config(type(each), attach)
-        attach_reducer(each, wrap_class(type(each), reducer.settings), reducer)
+        wrapping.attach_reducer(each, wrap_class(type(each), reducer.settings), reducer)
     if inner.built and (state := reducer.sharded()) is not None:
         _shard_state(inner, state)
     return reducer
@@ -52,7 +46,7 @@ def attach(
 def _shard_state(optimizer: keras.optimizers.Optimizer, state: ShardedState) -> None:
     """Builds an optimizer again, for shards, and gives it its shard of the state that it has."""
     values = optimizer.variables
-    own = _build_again(optimizer, optimizer._trainable_variables)
+    own = build_again(optimizer, optimizer._trainable_variables)
     for variable, value in zip(optimizer.variables[own:], values[own:]):
         is_full = layout_of(value) is None  # not so the slots of a sharded table
         variable.assign(shard_of(variable, value.numpy()) if is_full else value)
@@ -60,13 +54,14 @@ def _shard_state(optimizer: keras.optimizers.Optimizer, state: ShardedState) -> 
 
 def build_for_session(optimizer: keras.optimizers.Optimizer) -> None:
     """Builds a built optimizer, an innermost one, for the ranks of the present session; its variables are new ones."""
-    reducer = reducer_on(optimizer)
-    _build_again(optimizer, optimizer._trainable_variables if reducer is None else reducer.forget_parts())
+    reducer = wrapping.reducer_on(optimizer)
+    build_again(optimizer, optimizer._trainable_variables if reducer is None else reducer.forget_parts())
 
 
-def _build_again(optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable]) -> int:
-    """Returns the number of variables, of the first ones, that stay."""
-    own, variables = len(unwrapped(type(optimizer)).from_config(optimizer.get_config()).variables), list(variables)
+def build_again(optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable]) -> int:
+    """Builds an innermost optimizer for other variables; returns the number of its own, the first ones, that stay."""
+    plain = wrapping.unwrapped(type(optimizer)).from_config(optimizer.get_config())
+    own, variables = len(plain.variables), list(variables)
     del optimizer._variables[own:]
     optimizer._trainable_variables_indices.clear()
     optimizer.built = False
@@ -90,7 +85,7 @@ def wrap_class(optimizer_class: type, settings: ReduceOptions | None = None) -> 
         return optimizer_class
     settings = settings or DEFAULTS
     members_for = _members_for if settings.partition_state is None else _sharded_members_for
-    return wrapped_class(optimizer_class, members_for, settings, attach)
+    return wrapping.wrapped_class(optimizer_class, members_for, settings, attach)
 
 
 def _members_for(optimizer_class: Any) -> dict[str, Any]:

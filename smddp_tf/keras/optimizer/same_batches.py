@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from smddp_tf.basics import size
-from smddp_tf.collectives.rank_facts import numbers_of_ranks, warn_on_rank_zero
+from smddp_tf.collectives.rank_facts import numbers_of_ranks, warn_once_on_rank_zero
 from smddp_tf.keras.roles import running
 
 # A few values of a few gradients do: one gradient alone may not depend on the data (the bias under a linear loss).
@@ -65,16 +65,11 @@ def warn_if_same() -> None:
         return
     of_ranks = numbers_of_ranks([int(_fingerprint())], "model.fit (do the batches differ)")[:, 0]
     if (of_ranks == of_ranks[0]).all() and of_ranks[0] != 0:
-        _warn_once()
-
-
-@functools.cache
-def _warn_once() -> None:
-    warn_on_rank_zero(
-        "All ranks seem to train on the same batches: their gradients were equal, bit for bit, through an epoch. "
-        f"Then {size()} ranks do the work of one. Give each rank its part of the data, for example "
-        "model.fit(smddp_tf.data.shard(dataset).batch(...)).",
-    )
+        warn_once_on_rank_zero(
+            "All ranks seem to train on the same batches: their gradients were equal, bit for bit, through an epoch. "
+            f"Then {size()} ranks do the work of one. Give each rank its part of the data, for example "
+            "model.fit(smddp_tf.data.shard(dataset).batch(...)).",
+        )
 
 
 def _sample_bits(tensor: tf.Tensor) -> tf.Tensor:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -27,6 +26,7 @@ from smddp_tf.keras._backend import LEGACY, keras
 from smddp_tf.keras.roles import running
 from smddp_tf.keras.roles.optimizers import innermost
 from smddp_tf.keras.roles.wrapping import optimizers_of, reducer_on
+from smddp_tf.lifecycle.slow import calls_after
 
 # Seconds that a rank that saves waits for the others to save too.
 WAIT_SECONDS = 300.0
@@ -76,16 +76,16 @@ def _sharded(model: keras.Model) -> list[str]:
     return [f"partition_state={each.settings.partition_state!r}" for each in sharded]
 
 
-def together(model: keras.Model, save: Callable[[], Any], optimizers: Iterable[AnyOptimizer] = ()) -> Any:
+def together(model: keras.Model, save: Callable[[], Any]) -> Any:
     """Returns `save()` on rank 0, while the other ranks send it the shards it needs. Every rank must call it.
 
     Raises:
         RuntimeError: not all ranks have called it within `WAIT_SECONDS`, or rank 0 could not save.
         ValueError: the ranks' models or optimizers differ.
     """
-    if running.here.saved_variables is not None or not saves_together(model, optimizers):
+    if running.here.saved_variables is not None or not saves_together(model):
         return save() if not is_initialized() or rank() == 0 else None
-    variables = sharded_variables(model, optimizers)
+    variables = sharded_variables(model)
     _wait_for_ranks(len(variables))
 
     def save_here(full: Callable[[int], Any]) -> Any:
@@ -186,11 +186,8 @@ def _gathered(part: Any, layout: Any, name: str) -> Any:
 def _wait_for_ranks(count: int) -> None:
     """Waits until all ranks save a model with `count` sharded variables, for at most `WAIT_SECONDS`."""
     manager = cancellation.CancellationManager()
-    timer = threading.Timer(WAIT_SECONDS, manager.start_cancel)
-    timer.daemon = True
-    timer.start()
     try:
-        with cancellation.CancellationManagerContext(manager):
+        with calls_after(WAIT_SECONDS, manager.start_cancel), cancellation.CancellationManagerContext(manager):
             counts = _counts(tf.constant([count])).numpy().tolist()
     except tf.errors.OpError as error:
         if reason_of(error) != "step_given_up" and not isinstance(error, tf.errors.CancelledError):
@@ -201,8 +198,6 @@ def _wait_for_ranks(count: int) -> None:
             "`model.save_weights`: take it out of `if hvd.rank() == 0`, and wrap ModelCheckpoint by "
             "hvd.callbacks.on_rank_zero on every rank."
         ) from error
-    finally:
-        timer.cancel()
     if len(set(counts)) > 1:
         raise ValueError(
             "All ranks must save the same model, built with its optimizer. "

@@ -185,15 +185,11 @@ def _variables(options: Mapping[str, Any]) -> dict[str, str]:
     return variables
 
 
-def _fabric(fabric: str | None, tcp: bool | None) -> str:
-    if tcp and fabric not in (None, "tcp"):
-        raise LaunchError(f"--tcp is --fabric tcp. Received besides: --fabric {fabric}. Leave one of them out.")
-    return fabric or ("tcp" if tcp else "auto")
-
-
 def _settings(options: Mapping[str, Any], hosts: Any, ranks: int) -> Settings:
     variables = {**alias_variables(_families(options)), **_variables(options)}
-    fabric = _fabric(options["fabric"], options["tcp"])
+    fabric = options["fabric"] or ("tcp" if options["tcp"] else "auto")
+    if options["tcp"] and fabric != "tcp":
+        raise LaunchError(f"--tcp is --fabric tcp. Received besides: --fabric {fabric}. Leave one of them out.")
     return settings_of(options, hosts, ranks, variables=variables, fabric=fabric, reports=not options["quiet"])
 
 

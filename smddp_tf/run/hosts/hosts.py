@@ -6,8 +6,8 @@ import contextlib
 import functools
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from smddp_tf.exceptions import LaunchError
 
@@ -25,8 +25,7 @@ class NotStarted(LaunchError):
         self.hosts = hosts
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(NamedTuple):
     """A machine, and how many ranks it takes."""
 
     name: str

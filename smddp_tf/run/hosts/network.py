@@ -7,7 +7,7 @@ import ipaddress
 import socket
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import psutil
 
@@ -20,8 +20,7 @@ _VIRTUAL = (
 _ASK_SECONDS = 10.0
 
 
-@dataclass(frozen=True)
-class Interface:
+class Interface(NamedTuple):
     """A network interface of this host that is up and has an IPv4 address."""
 
     name: str
@@ -42,8 +41,7 @@ class Interface:
         return self.name.startswith(_VIRTUAL)
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """The network interfaces that MPI is to use.
 
     Attributes:

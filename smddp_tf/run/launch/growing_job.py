@@ -83,11 +83,12 @@ class GrowingJob(job.Job):
             super()._handle(frame)
             return
         told = json.loads(frame.body)
-        number = told["number"]
+        number = told.pop("number")
         if number not in self._live():  # its host was lost, and is there again
             self._refuse_one(frame.peer, "The others go on without this process, from which they had not heard.")
         elif frame.peer in self._server.connected:
-            self._rounds.joined[number] = rounds.joined_of(told, frame.peer, self._server.addresses_of(frame.peer))
+            address, here = self._server.addresses_of(frame.peer)
+            self._rounds.joined[number] = rounds.Joined(frame.peer, address, here, **told)
             if number not in self._rounds.members:
                 say(f"process {number} on {told['host']} has started, and joins the others at their next commit.")
 

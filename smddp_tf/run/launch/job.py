@@ -13,6 +13,7 @@ import time
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from smddp_tf.link.channel import ADDRESS, KEY, Kind
 from smddp_tf.link.ends import End
@@ -61,8 +62,7 @@ class Outcome:
     report: str = ""
 
 
-@dataclass(frozen=True)
-class Surroundings:
+class Surroundings(NamedTuple):
     """What a job runs in.
 
     Attributes:

@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from smddp_tf._native import prebuilt
 from smddp_tf.exceptions import LaunchError
@@ -24,8 +24,7 @@ class NoMpirun(LaunchError):
     """There is no launcher of MPI that fits."""
 
 
-@dataclass(frozen=True)
-class Mpi:
+class Mpi(NamedTuple):
     """A launcher: its path, `OPEN_MPI` or `MPICH` (hydra, also Intel's), and its major version."""
 
     mpirun: str

@@ -7,7 +7,7 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from smddp_tf import urls
 from smddp_tf.run.hosts.network import Choice
@@ -34,8 +34,7 @@ _PROBES = 4
 _FOR_RANKS_ONLY = ("LD_*", "PATH", "TMPDIR")
 
 
-@dataclass(frozen=True)
-class MpirunCommand:
+class MpirunCommand(NamedTuple):
     """The words up to the ranks' command.
 
     Attributes:
@@ -47,7 +46,7 @@ class MpirunCommand:
     """
 
     words: tuple[str, ...]
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str]
     forwards_all: bool = False
     is_direct: bool = False
 

@@ -6,7 +6,7 @@ A process has a number for life, in the order of starting. A round gives it a ra
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from smddp_tf.rendezvous.meeting import endpoint, is_loopback
@@ -17,19 +17,19 @@ class Joined(NamedTuple):
 
     Attributes:
         peer: its connection.
-        host: a text that processes of the same machine share.
-        port: where it listens.
         address: of its host, as the launcher sees it.
         launcher: address of the launcher's host, as the process sees it.
+        host: a text that processes of the same machine share; this and the others are what the process has told.
+        port: where it listens.
         has_state: it has trained, or has the state of those that have.
         failure: why its last session has failed; "" where it has not.
     """
 
     peer: int
-    host: str
-    port: int
     address: str
     launcher: str
+    host: str
+    port: int
     has_state: bool
     failure: str
 
@@ -91,8 +91,3 @@ class Rounds:
         """Where each listens. One on the launcher's host may have come by an address that leads there only."""
         away = next((one.launcher for one in self.joined.values() if not is_loopback(one.launcher)), "")
         return [endpoint(one.address, one.port, away or one.address) for one in map(self.joined.__getitem__, order)]
-
-
-def joined_of(told: Mapping[str, Any], peer: int, addresses: tuple[str, str]) -> Joined:
-    """What a process has told when it joined, and its and the launcher's address."""
-    return Joined(peer, told["host"], told["port"], *addresses, told["has_state"], told["failure"])

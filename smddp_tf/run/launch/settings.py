@@ -8,7 +8,7 @@ import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from smddp_tf import urls
 from smddp_tf.exceptions import LaunchError
@@ -21,8 +21,7 @@ DEFAULT_START_TIMEOUT = 300.0  # the engine's default as well
 _UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 
 
-@dataclass(frozen=True)
-class Growth:
+class Growth(NamedTuple):
     """How many ranks a job may have that goes on without those it loses.
 
     Attributes:
@@ -208,8 +207,7 @@ def commits_at(folder: str | None) -> str:
             urls.file_system(folder)
         elif folder:
             os.makedirs(urls.absolute(folder), 0o700, exist_ok=True)
-            with tempfile.TemporaryFile(dir=urls.absolute(folder)):
-                pass
+            tempfile.TemporaryFile(dir=urls.absolute(folder)).close()
         return urls.absolute(folder) if folder else ""
     except (ImportError, ValueError) as error:
         raise LaunchError(f"--commit-dir: {error}") from None

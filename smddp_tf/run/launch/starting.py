@@ -40,8 +40,7 @@ class Starters:
             )  # fmt: skip
         except OSError as error:
             raise LaunchError(f"{words[0]} cannot be started: {error.strerror}.") from None
-        for kind, pipe in zip(OUTPUTS, (process.stdout, process.stderr)):
-            assert pipe
+        for kind, pipe in zip(OUTPUTS, filter(None, (process.stdout, process.stderr))):
             self._server.listen_to(pipe.fileno(), kind)
         self._processes.append(process)
         return process

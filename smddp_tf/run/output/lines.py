@@ -76,30 +76,23 @@ class OutputTail:
     """The last lines that a rank has printed, of bounded length; of a line that is redrawn only its last state."""
 
     def __init__(self) -> None:
-        self._kept: deque[tuple[int, str]] = deque()
+        self._kept: deque[tuple[int, Segment]] = deque()
         self._characters = 0
-        self._is_redrawn = False  # the next line replaces the last
 
-    def add(self, stream: int, text: str, end: str) -> None:
-        """Appends a segment.
-
-        Args:
-            stream: 0 for stdout, 1 for stderr.
-            text: as in a `Segment`.
-            end: as in a `Segment`.
-        """
-        if self._is_redrawn and self._kept and self._kept[-1][0] == stream:
-            self._characters -= len(self._kept.pop()[1])
-        self._is_redrawn = end == "\r"
-        self._kept.append((stream, text))
-        self._characters += len(text)
+    def add(self, stream: int, segment: Segment) -> None:
+        """Appends a segment; `stream` is 0 for stdout, 1 for stderr."""
+        if self._kept and self._kept[-1][0] == stream and self._kept[-1][1].end == "\r":
+            self._characters -= len(self._kept.pop()[1].text)
+        self._kept.append((stream, segment))
+        self._characters += len(segment.text)
         while self._characters > _KEPT_CHARACTERS and len(self._kept) > 1:
-            self._characters -= len(self._kept.popleft()[1])
+            self._characters -= len(self._kept.popleft()[1].text)
 
     def lines(self) -> list[str]:
         """Returns the last traceback, else the last lines; [] when nothing was printed."""
-        of_stderr = [text for stream, text in self._kept if stream]
-        return last_traceback(of_stderr) or [text for _, text in self._kept if text.strip()][-_SHOWN_LINES:]
+        of_stderr = [segment.text for stream, segment in self._kept if stream]
+        shown = [segment.text for _, segment in self._kept if segment.text.strip()]
+        return last_traceback(of_stderr) or shown[-_SHOWN_LINES:]
 
 
 def starts_traceback(line: str) -> bool:

@@ -9,7 +9,7 @@ from typing import IO
 
 from smddp_tf.exceptions import LaunchError
 from smddp_tf.monitor.lines import opened
-from smddp_tf.run.output.console import STREAMS, Console, write
+from smddp_tf.run.output.console import STREAMS, Console, say
 from smddp_tf.run.output.lines import LineSplitter, OutputTail, Segment, starts_traceback
 
 _IDLE_SECONDS = 0.5  # then an incomplete line is shown
@@ -139,7 +139,7 @@ class Output:
         if rank in self._tails:
             if stream and not self._greetings and _GREETING.match(segment.text):
                 return
-            self._tails[rank].add(stream, segment.text, segment.end)
+            self._tails[rank].add(stream, segment)
             if stream and (rank in self._held or starts_traceback(segment.text)):
                 held = self._held.setdefault(rank, _Held(_RAISES_SECONDS if rank in self._raising else _HOLD_SECONDS))
                 held.add(segment)
@@ -165,4 +165,4 @@ class Output:
             except OSError as error:
                 del self._files[rank, stream]
                 file.close()
-                write(1, f"smddprun: {file.name}: {error.strerror}. This file ends here.\n")
+                say(f"{file.name}: {error.strerror}. This file ends here.")

@@ -41,8 +41,7 @@ def words(
         forwarded: names of the variables that ranks on other hosts get from here.
         first: the number for life of the first one, in a job that goes on without ranks that it loses; else None.
     """
-    job = [list(hosts), list(agent), list(forwarded), first]
-    return [*isolated(_MODULE, sys.executable, bare=True), json.dumps(job)]
+    return [*isolated(_MODULE, sys.executable, bare=True), json.dumps([hosts, agent, forwarded, first])]
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import smddp_tf.keras as hvk
+from smddp_tf.collectives import rank_facts
 from smddp_tf.keras.optimizer import same_batches
 from tests.support.keras_training import dense_data, dense_model, embedding_model, part_of, word_data
 
@@ -23,7 +24,7 @@ def _anew(size):
     if size == 1:
         pytest.skip("one rank has nobody to repeat")
     same_batches._fingerprint.cache_clear()
-    same_batches._warn_once.cache_clear()
+    rank_facts.warn_once_on_rank_zero.cache_clear()
 
 
 def warned(function) -> bool:

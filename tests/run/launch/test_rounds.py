@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from smddp_tf.run.launch.rounds import Rounds, joined_of
+from smddp_tf.run.launch.rounds import Joined, Rounds
 
 
 def join(
     rounds: Rounds, number: int, host: str, state: bool = True, address: str = "10.0.0.9", failure: str = ""
 ) -> None:
     told = {"host": host, "port": 4000 + number, "has_state": state, "failure": failure}
-    rounds.joined[number] = joined_of(told, 50 + number, (address, "127.0.0.1" if address[:2] == "12" else "10.0.0.1"))
+    rounds.joined[number] = Joined(50 + number, address, "127.0.0.1" if address[:2] == "12" else "10.0.0.1", **told)
 
 
 def test_survivors_keep_their_order_and_hosts_are_neighbours() -> None:
