@@ -1,13 +1,10 @@
-"""The native module: the session's life, plans, process sets, and NumPy arrays sent between ranks.
+"""The native module: the session's life, plans, process sets, and requests on host memory.
 
 Errors are ValueError for a bad argument and before `init`, EngineError for everything else.
 """
 
 from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 class EngineError(RuntimeError):
     """The ranks disagree, one of them has gone, or something ran out."""
@@ -111,12 +108,32 @@ def switch(variable: str) -> bool:
 def build_info() -> dict[str, Any]: ...
 def suggest_nccl(path: str) -> None: ...
 
-# --- C-contiguous arrays; these wait. The dtype's name is the engine's: bfloat16 travels as uint16. ---
+# --- Requests on host memory. ---
 
-def broadcast(arrays: Sequence[npt.NDArray[Any]], dtype: str, root: int, name: str, process_set: int = 0) -> None:
-    """In place. `root` is a number among all ranks."""
+FIRST_OWN_SET: int
 
-def allgather(
-    array: npt.NDArray[Any], dtype: str, name: str, process_set: int = 0
-) -> tuple[npt.NDArray[np.uint8], list[int]]:
-    """Returns everybody's bytes, one after another, and the first dimension of every rank."""
+def add_own_process_set(ranks: Sequence[int], number: int) -> None:
+    """Makes a set by its members alone, which lasts as long as the session; `number` from `FIRST_OWN_SET` on."""
+
+class SubmittedRequest:
+    """A request under way, which keeps the owners of its memory. What drops it waits for its end."""
+
+    def wait(self, seconds: float) -> bool:
+        """False where it has not ended within that time. Raises what it ended with, each time."""
+
+def submit(
+    kind: int,
+    name: str,
+    tensors: Sequence[tuple[str, Sequence[int], int, int, int]],
+    owners: Any,
+    op: int,
+    wire_dtype: str,
+    root: int,
+    splits: Sequence[int],
+    process_set: int,
+) -> SubmittedRequest:
+    """`kind`: `_native.requests.Kind`. `root` is a number among all ranks.
+
+    A tensor: its dtype and shape, the addresses of input and output, and how many rows the output of an allgather or
+    alltoall has.
+    """

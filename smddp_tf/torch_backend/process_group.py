@@ -5,19 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from enum import IntEnum
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from smddp_tf import basics
 from smddp_tf._native import loader
+from smddp_tf._native.requests import Kind
 from smddp_tf.collectives.reduce_op import ReduceOp
-from smddp_tf.torch_backend.works import Work
+from smddp_tf.torch_backend.works import Copies, Tensors, Work
 
-Tensors = Sequence[torch.Tensor]
-Copies = Sequence[tuple[torch.Tensor, torch.Tensor]]
+Rows = Sequence[int]
 
 _OPS = {
     dist.ReduceOp.SUM: ReduceOp.Sum,
@@ -26,17 +26,6 @@ _OPS = {
     dist.ReduceOp.MAX: ReduceOp.Max,
     dist.ReduceOp.PRODUCT: ReduceOp.Product,
 }
-
-
-class Kind(IntEnum):
-    """The numbers of `RequestKind` (tf_ops/runtime/api/session.h)."""
-
-    ALLREDUCE = 0
-    BROADCAST = 1
-    ALLGATHER = 2
-    BARRIER = 3
-    ALLTOALL = 5
-    REDUCESCATTER = 6
 
 
 class Members(NamedTuple):
@@ -102,7 +91,7 @@ class ProcessGroup(dist.ProcessGroup):
         parts = [whole.reshape(self._size, -1)[self._rank] for whole in wholes]
         return self._submit(Kind.ALLREDUCE, wholes, wholes, list(zip(outputs, parts)), op=op)
 
-    def reduce_scatter_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> Work:
+    def reduce_scatter_single(self, output: Tensor, source: Tensor, opts: Any = None) -> Work:
         """As `reduce_scatter_single_coalesced`, of one tensor."""
         return self.reduce_scatter_single_coalesced([output], [source], opts)
 
@@ -120,7 +109,7 @@ class ProcessGroup(dist.ProcessGroup):
         """Puts the inputs of all ranks one after another into each output."""
         return self._submit(Kind.ALLGATHER, inputs, outputs)
 
-    def all_gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> Work:
+    def all_gather_single(self, output: Tensor, source: Tensor, opts: Any = None) -> Work:
         """As `all_gather_single_coalesced`, of one tensor."""
         return self._submit(Kind.ALLGATHER, [source], [output])
 
@@ -135,17 +124,10 @@ class ProcessGroup(dist.ProcessGroup):
         splits = [source.numel() for source in inputs]
         return self._submit(Kind.ALLTOALL, [_flat(inputs)], received, _parts_of(received, [outputs]), splits=splits)
 
-    def all_to_all_single(
-        self,
-        output: torch.Tensor,
-        source: torch.Tensor,
-        output_splits: Sequence[int],
-        input_splits: Sequence[int],
-        opts: Any = None,
-    ) -> Work:
-        """Sends rows of a tensor to each rank; no splits: as many to each."""
+    def all_to_all_single(self, output: Tensor, source: Tensor, rows: Rows, sent_rows: Rows, opts: Any = None) -> Work:
+        """Sends `sent_rows[r]` rows of `source` to rank r, where `rows[r]` come from; none: as many to each."""
         elements = source.numel() // max(len(source), 1)  # of a row
-        splits = [rows * elements for rows in input_splits]
+        splits = [count * elements for count in sent_rows]
         if not splits and len(source) % self._size != 0:
             raise ValueError(f"The first dimension must be a multiple of {self._size}. Received: {list(source.shape)}.")
         return self._submit(Kind.ALLTOALL, [source], [output], splits=splits)
@@ -251,7 +233,7 @@ class ProcessGroup(dist.ProcessGroup):
         name = f"torch.{self._members.name}.{next(self._numbers)}"
         wire_dtype = self._wire_dtype if kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER) else ""
         request = loader.core().submit(
-            int(kind), name, tensors, owners, int(op), wire_dtype, root, splits, self._members.process_set
+            kind, name, tensors, owners, op, wire_dtype, root, splits, self._members.process_set
         )
         moved = [(target, result) for target, result in zip(outputs, results) if target is not result]
         return Work(
@@ -271,7 +253,7 @@ def _op(opts: Any) -> ReduceOp:
     return _OPS[opts.reduceOp.op]
 
 
-def _check_place(tensor: torch.Tensor) -> None:
+def _check_place(tensor: Tensor) -> None:
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         raise ValueError(
             f'The backend "smddp" takes dense tensors in host memory. Received: one on {tensor.device} with layout '
@@ -279,16 +261,16 @@ def _check_place(tensor: torch.Tensor) -> None:
         )
 
 
-def _movable(tensor: torch.Tensor) -> torch.Tensor:
+def _movable(tensor: Tensor) -> Tensor:
     """The engine moves floats of 8 bits as bytes."""
     return tensor.view(torch.uint8) if tensor.is_floating_point() and tensor.itemsize == 1 else tensor
 
 
-def _flat(parts: Tensors) -> torch.Tensor:
+def _flat(parts: Tensors) -> Tensor:
     return torch.cat([part.reshape(-1) for part in parts])
 
 
-def _room_for(targets: Tensors) -> torch.Tensor:
+def _room_for(targets: Tensors) -> Tensor:
     return targets[0].new_empty(sum(target.numel() for target in targets))
 
 

@@ -11,7 +11,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-_NO_LIMIT = 1e8  # seconds: the engine ends every request, or the session with an error
+from smddp_tf._native.requests import NO_LIMIT
+
+Tensors = Sequence[torch.Tensor]
+Copies = Sequence[tuple[torch.Tensor, torch.Tensor]]
 
 
 class Work(dist.Work):
@@ -20,14 +23,7 @@ class Work(dist.Work):
     Threads: any may wait, and several at once.
     """
 
-    def __init__(
-        self,
-        request: Any,
-        name: str,
-        result: Sequence[torch.Tensor],
-        copies: Sequence[tuple[torch.Tensor, torch.Tensor]],
-        waiting: Executor,
-    ) -> None:
+    def __init__(self, request: Any, name: str, result: Tensors, copies: Copies, waiting: Executor) -> None:
         """Takes over a request that has been submitted.
 
         Args:
@@ -50,7 +46,7 @@ class Work(dist.Work):
         Raises:
             RuntimeError: the collective has failed, or has not ended within `timeout`.
         """
-        if not self._request.wait(timeout.total_seconds() or _NO_LIMIT):
+        if not self._request.wait(timeout.total_seconds() or NO_LIMIT):
             raise RuntimeError(f"{self._name} has not ended within {timeout}. The stall warning names who is missing.")
         with self._lock:
             for target, source in self._copies:

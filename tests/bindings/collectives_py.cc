@@ -1,4 +1,4 @@
-// Collectives of NumPy arrays in the process's session, beside those that smddp_tf._core has.
+// Collectives of NumPy arrays in the process's session.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "bindings/arrays.h"
 #include "bindings/bind.h"
-#include "python/arrays.h"
 #include "python/waiter.h"
 
 namespace nb = nanobind;
@@ -28,6 +28,27 @@ void Allreduce(const std::vector<Array>& arrays, const std::string& dtype, const
                 {static_cast<ReduceOp>(op), prescale, postscale, wire}},
                waiter.callback());
   ThrowIfError(waiter.Wait());
+}
+
+// In place; `root` is a number among all ranks.
+void Broadcast(const std::vector<Array>& arrays, const std::string& dtype, int root, const std::string& name,
+               int process_set) {
+  Waiter waiter;
+  Request request(RequestKind::kBroadcast, name, RefsTo(arrays, dtype));
+  request.root = root;
+  SessionOrThrow(process_set)->Submit(std::move(request), waiter.callback());
+  ThrowIfError(waiter.Wait());
+}
+
+// Returns the bytes of all ranks, concatenated, and the first dimension of every rank.
+nb::tuple Allgather(const Array& array, const std::string& dtype, const std::string& name, int process_set) {
+  Waiter waiter;
+  Request request(RequestKind::kAllgather, name, {RefTo(array, dtype)});
+  RowsFromEach result(request.tensors[0].row_bytes());
+  request.allocate = [&](int, const std::vector<int64_t>& dim0) { return result.Allocate(dim0); };
+  SessionOrThrow(process_set)->Submit(std::move(request), waiter.callback());
+  ThrowIfError(waiter.Wait());
+  return result.Take();
 }
 
 // In place: a gradient of a plan (register_plan).
@@ -75,6 +96,9 @@ void BindCollectives(nb::module_& m) {
         nb::arg("process_set") = 0);
   m.def("alltoall", &Alltoall, nb::arg("array"), nb::arg("dtype"), nb::arg("splits").none(), nb::arg("name"),
         nb::arg("process_set") = 0);
+  m.def("broadcast", &Broadcast, nb::arg("arrays"), nb::arg("dtype"), nb::arg("root"), nb::arg("name"),
+        nb::arg("process_set") = 0);
+  m.def("allgather", &Allgather, nb::arg("array"), nb::arg("dtype"), nb::arg("name"), nb::arg("process_set") = 0);
   m.def("barrier", &Barrier, nb::arg("name"), nb::arg("process_set") = 0);
   m.def("join", &Join, nb::arg("process_set") = 0);
 }

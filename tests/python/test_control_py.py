@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from smddp_tf._native import loader
+from tests import native_module
 from tests.reasons import BEFORE_INIT
 
 pytestmark = pytest.mark.ranks("2", "2+1")
@@ -92,7 +93,9 @@ def test_places_in_parts(hvd, rank, size):
 def test_counters_count(hvd, rank):
     before = core().stats()
     for number in range(3):
-        core().broadcast([np.full(9000, rank, "float32")], dtype="float32", root=0, name=f"counted.{number}")
+        native_module.core().broadcast(
+            [np.full(9000, rank, "float32")], dtype="float32", root=0, name=f"counted.{number}"
+        )
     after = core().stats()
     assert after["named_requests"] == before["named_requests"] + 3
     assert set(after) == set(before)

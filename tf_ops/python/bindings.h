@@ -6,7 +6,6 @@
 namespace smddp {
 
 void BindControl(nanobind::module_& m);  // the session's life, plans, process sets, errors
-void BindArrays(nanobind::module_& m);   // NumPy arrays sent between ranks
-void BindMemory(nanobind::module_& m);   // requests on memory of another framework, which need not be waited for
+void BindMemory(nanobind::module_& m);   // requests on memory of NumPy or of another framework
 
 }  // namespace smddp

@@ -1,4 +1,5 @@
-// Requests on memory of another framework (smddp_tf/torch), which go on while the caller does.
+// Requests on memory of NumPy (objects) or of another framework (smddp_tf/torch_backend), which go on while the caller
+// does.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>

@@ -21,12 +21,11 @@ void SetEngineError(const std::exception_ptr& error, void* type) {
 }  // namespace
 
 NB_MODULE(_core, m) {
-  m.doc() = "The engine of smddp_tf: sessions, plans, process sets, and NumPy arrays sent between ranks.";
+  m.doc() = "The engine of smddp_tf: sessions, plans, process sets, and requests on memory.";
   nanobind::set_leak_warnings(false);  // tracebacks hold requests beyond the interpreter's end
   nanobind::exception<smddp::EngineError> type(m, "EngineError", PyExc_RuntimeError);
   type.attr("reason") = smddp::NameOf(smddp::Reason::kInternal);
   nanobind::register_exception_translator(SetEngineError, type.ptr());
   smddp::BindControl(m);
-  smddp::BindArrays(m);
   smddp::BindMemory(m);
 }
