@@ -126,13 +126,14 @@ def submit(
     name: str,
     tensors: Sequence[tuple[str, Sequence[int], int, int, int]],
     owners: Any,
-    op: int,
-    wire_dtype: str,
+    op: tuple[int, str],
     root: int,
     splits: Sequence[int],
     process_set: int,
 ) -> SubmittedRequest:
-    """`kind`: `_native.requests.Kind`. `root` is a number among all ranks.
+    """`kind`: `_native.requests.Kind`. `op`: of a reduction, and the dtype in which it is sent, as for `register_plan`.
+
+    `root` is a number among all ranks.
 
     A tensor: its dtype and shape, the addresses of input and output, and how many rows the output of an allgather or
     alltoall has.

@@ -74,7 +74,7 @@ HOROVOD_ABSENT: dict[str, str] = {
     "horovod.runner.util": "start threads with Python's threading and concurrent.futures instead",
     "horovod.spark.keras": "`horovod.spark.run` a function that reads Parquet, with `hvd.data.shard`",
     "horovod.tensorflow.data": "start tf.data's own servers (tf.data.experimental.service) instead",
-    "horovod.torch": "smddp_tf trains with TensorFlow and Keras only",
+    "horovod.torch": "PyTorch trains through torch.distributed, with `import smddp_tf.torch`",
 }
 
 SMDISTRIBUTED: dict[str, tuple[str, ...]] = {

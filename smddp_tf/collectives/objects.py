@@ -133,7 +133,7 @@ def allgather_object(
 
 def _move(kind: Kind, array: np.ndarray, result: np.ndarray, name: str, root: int = 0) -> None:
     memory = (array.dtype.name, [array.size], array.ctypes.data, result.ctypes.data, result.size)
-    loader.core().submit(kind, name, [memory], (array, result), Sum, "", root, [], current()).wait(NO_LIMIT)
+    loader.core().submit(kind, name, [memory], (array, result), (Sum, ""), root, [], current()).wait(NO_LIMIT)
 
 
 def _checked(length: int, rank: int) -> int:

@@ -29,5 +29,5 @@ def set_variables() -> None:
     numbers = basics.rank(), basics.size(), basics.local_rank(), basics.local_size()
     os.environ.update(rank_variables.variables_of(placement.Placement(*numbers)))
     with socket.create_server(("", 0)) as server:
-        address = broadcast_object((socket.gethostname(), str(server.getsockname()[1])), name="smddp_tf.torch")
+        address = broadcast_object((socket.gethostname(), str(server.getsockname()[1])), name="torch.address")
     os.environ.update(zip(rank_variables.RENDEZVOUS, address))

@@ -233,7 +233,7 @@ class ProcessGroup(dist.ProcessGroup):
         name = f"torch.{self._members.name}.{next(self._numbers)}"
         wire_dtype = self._wire_dtype if kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER) else ""
         request = loader.core().submit(
-            kind, name, tensors, owners, op, wire_dtype, root, splits, self._members.process_set
+            kind, name, tensors, owners, (op, wire_dtype), root, splits, self._members.process_set
         )
         moved = [(target, result) for target, result in zip(outputs, results) if target is not result]
         return Work(

@@ -146,7 +146,7 @@ def installed():
 
 def test_what_is_not_here_says_so(installed) -> None:
     for name, message in (
-        ("horovod.torch", "has no horovod.torch: smddp_tf trains with TensorFlow"),
+        ("horovod.torch", "has no horovod.torch: PyTorch trains through torch.distributed"),
         ("horovod.spark.keras", "has no horovod.spark"),
         ("horovod.runner.util.threads", "has no horovod.runner.util: start threads with Python.s threading"),
         ("smdistributed.modelparallel.tensorflow", "has no smdistributed.modelparallel"),

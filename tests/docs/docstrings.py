@@ -69,6 +69,8 @@ def given(module) -> dict[str, object]:
 
 def modules_with_examples():
     for found in pkgutil.walk_packages(smddp_tf.__path__, "smddp_tf."):
+        if found.name == "smddp_tf.torch":  # it needs PyTorch
+            continue
         source = getattr(importlib.util.find_spec(found.name), "origin", None)
         if source and source.endswith(".py") and ">>>" in Path(source).read_text(encoding="utf-8"):
             yield importlib.import_module(found.name)

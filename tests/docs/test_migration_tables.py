@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import inspect
 import re
 from collections.abc import Iterator
@@ -82,6 +83,8 @@ def test_the_names_exist(aliased: None) -> None:
 def exists(module: str, name: str) -> bool:
     """Is there the attribute, and has it the arguments that stand in parentheses?"""
     plain, _, arguments = name.partition("(")
+    if plain == "torch.torch_smddp":  # it needs PyTorch: tests/torch_backend/of_smddp.py
+        return importlib.util.find_spec(f"{module}.{plain}") is not None
     try:
         found: Any = functools.reduce(getattr, plain.split("."), importlib.import_module(module))
     except (AttributeError, ImportError):

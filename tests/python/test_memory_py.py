@@ -20,7 +20,7 @@ def submit(kind, name, pairs, shape=None, op=SUM, root=0, splits=(), process_set
         (source.dtype.name, list(shape or source.shape), source.ctypes.data, target.ctypes.data, target.size)
         for source, target in pairs
     ]
-    return core().submit(kind, name, tensors, pairs, op, "", root, list(splits), process_set)
+    return core().submit(kind, name, tensors, pairs, (op, ""), root, list(splits), process_set)
 
 
 def brought(rank: int, count: int = 6) -> np.ndarray:
@@ -87,9 +87,7 @@ def test_errors(hvd, rank, size):
     with pytest.raises(ValueError, match="no process set 99"):
         submit(ALLREDUCE, "set", [(array, array)], process_set=99)
     with pytest.raises(ValueError, match="float31"):
-        core().submit(
-            ALLREDUCE, "dtype", [("float31", [1], array.ctypes.data, array.ctypes.data, 1)], [], 1, "", 0, [], 0
-        )
+        core().submit(ALLREDUCE, "dtype", [("float31", [1], 0, 0, 1)], [], (SUM, ""), 0, [], 0)
 
 
 def test_sets_made_by_their_members(hvd, rank, size):

@@ -1,6 +1,7 @@
 // Requests on memory of NumPy (objects) or of another framework (smddp_tf/torch_backend), which go on while the caller
 // does.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -60,12 +61,13 @@ Result<void*> OutputFor(const std::string& name, const Memory& memory, const std
                 ", as many as the output of this rank has, for '", name, "'.");
 }
 
+// `op`: the reduction, and in which dtype it is sent.
 std::unique_ptr<SubmittedRequest> Submit(int kind, const std::string& name, const std::vector<Memory>& tensors,
-                                         nb::object owners, int op, const std::string& wire_dtype, int root,
+                                         nb::object owners, const std::pair<int, std::string>& op, int root,
                                          const std::vector<int64_t>& splits, int process_set) {
   const std::shared_ptr<Session> session = SessionOrThrow(process_set);
-  const WireDType wire = ValueOrThrow(WireDTypeFromName(wire_dtype));
-  Request request(static_cast<RequestKind>(kind), name, {}, {static_cast<ReduceOp>(op), 1.0, 1.0, wire});
+  const WireDType wire = ValueOrThrow(WireDTypeFromName(op.second));
+  Request request(static_cast<RequestKind>(kind), name, {}, {static_cast<ReduceOp>(op.first), 1.0, 1.0, wire});
   for (const Memory& memory : tensors) request.tensors.push_back(RefTo(memory));
   request.root = root;
   request.splits = splits;
@@ -83,7 +85,7 @@ std::unique_ptr<SubmittedRequest> Submit(int kind, const std::string& name, cons
 void BindMemory(nb::module_& m) {
   nb::class_<SubmittedRequest>(m, "SubmittedRequest").def("wait", &SubmittedRequest::Wait, nb::arg("seconds"));
   m.def("submit", &Submit, nb::arg("kind"), nb::arg("name"), nb::arg("tensors"), nb::arg("owners"), nb::arg("op"),
-        nb::arg("wire_dtype"), nb::arg("root"), nb::arg("splits"), nb::arg("process_set"));
+        nb::arg("root"), nb::arg("splits"), nb::arg("process_set"));
 }
 
 }  // namespace smddp
