@@ -108,3 +108,14 @@ def test_one_process() -> None:
     )
     finished = mpirun.launch(["-c", code], None, 30)
     assert finished.output == "[0.0, 1.0, 2.0] 1\n"
+
+
+def test_pytorch_loads_the_backend() -> None:
+    """By the entry point of an installed smddp_tf, without an import of it, and without its native code."""
+    code = (
+        "import sys, torch.distributed as dist\n"
+        "assert 'smddp_tf._core' not in sys.modules\n"
+        "dist.init_process_group('smddp', rank=0, world_size=1, store=dist.HashStore()); print(dist.get_backend())"
+    )
+    finished = mpirun.launch(["-c", code], None, 30)
+    assert finished.output == "smddp\n"
