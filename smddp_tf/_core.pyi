@@ -110,10 +110,12 @@ def suggest_nccl(path: str) -> None: ...
 
 # --- Requests on host memory. ---
 
-FIRST_OWN_SET: int
-
+def next_own_process_set() -> int: ...
 def add_own_process_set(ranks: Sequence[int], number: int) -> None:
-    """Makes a set by its members alone, which lasts as long as the session; `number` from `FIRST_OWN_SET` on."""
+    """Makes a set by its members alone, which lasts as long as the session.
+
+    `number`: the largest `next_own_process_set` of the members, so that no two sets with a common member have it.
+    """
 
 class SubmittedRequest:
     """A request under way, which keeps the owners of its memory. What drops it waits for its end."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,22 +45,25 @@ def make_group(place: Any, options: Options | None = None) -> ProcessGroup:
 
     Raises:
         LaunchError: the ranks did not meet, or the engine counts them otherwise than PyTorch.
+        ValueError: some ranks make the first group.
     """
     options = options or Options()
     ranks = list(place.global_ranks_in_group)
-    if ranks:
-        process_set = 0 if len(ranks) == basics.size() else _new_process_set(place.store, place.group_rank, ranks)
-        return ProcessGroup(place.group_rank, Members(process_set, ranks, place.group_id), options.wire_dtype, False)
+    has_all = not ranks or len(ranks) == dist.get_world_size()
     begins = not basics.is_initialized()
+    if begins and not has_all:
+        told = 'The first group of the backend "smddp" must be of all ranks. Received: '
+        raise ValueError(f'{told}ranks={ranks}. Pass "smddp" to `init_process_group`, or make one of all ranks before.')
     if begins:
         _begin_session(place.store, place.group_rank, place.group_size)
     mine, theirs = (basics.rank(), basics.size()), (place.group_rank, place.group_size)
-    if mine != theirs:
+    if has_all and mine != theirs:
         raise LaunchError(
             f"smddp_tf has started as rank {mine[0]} of {mine[1]}, PyTorch as rank {theirs[0]} of {theirs[1]}. "
             "Expected: the same. Start all processes by one launcher (docs/torch.md)."
         )
-    members = Members(0, range(place.group_size), place.group_id)
+    process_set = 0 if has_all else _new_process_set(place.store, place.group_rank, ranks)
+    members = Members(process_set, ranks or range(place.group_size), place.group_id)
     return ProcessGroup(place.group_rank, members, options.wire_dtype, begins)
 
 
@@ -68,7 +71,7 @@ def _begin_session(store: dist.Store, rank: int, size: int) -> None:
     """The ranks meet where their launcher has them meet, else at a port of rank 0 that the store tells the others."""
     if size in (1, launched.size()):
         return basics.init()
-    address = _of_rank_0(store, rank, lambda: _free_address(_root_of(store)))
+    (address,) = _told(store, rank, _free_address(store), by=[0])
     place = {starters.RANK: str(rank), starters.SIZE: str(size), starters.COORDINATOR: address, "SMDDP_MPI": "off"}
     # PyTorch's processes may have a part of its variables, and an MPI of one process, which mpi4py starts.
     before = {name: os.environ.pop(name) for name in (*starters.VARIABLES, "SMDDP_MPI") if name in os.environ}
@@ -84,29 +87,22 @@ def _begin_session(store: dist.Store, rank: int, size: int) -> None:
 def _new_process_set(store: dist.Store, group_rank: int, ranks: list[int]) -> int:
     """Made by its members alone: PyTorch does not call the backend on other ranks."""
     core = loader.core()
-    count = _root_of(store)
-    number = int(_of_rank_0(store, group_rank, lambda: str(core.FIRST_OWN_SET + count.add("smddp/process_sets", 1))))
+    number = max(map(int, _told(store, group_rank, str(core.next_own_process_set()), by=range(len(ranks)))))
     core.add_own_process_set(ranks, number)
     return number
 
 
-def _of_rank_0(store: dist.Store, rank: int, choose: Callable[[], str]) -> str:
-    """What rank 0 of the group chooses. Stores outlive process groups, so the calls are numbered."""
-    key = f"smddp/{store.add(f'smddp/calls/{rank}', 1)}"
-    if rank == 0:
-        store.set(key, choose())
-    return str(store.get(key).decode())
-
-
-def _root_of(store: Any) -> Any:
-    """Without the prefixes of process groups."""
-    while isinstance(store, dist.PrefixStore):
-        store = store.underlying_store
-    return store
+def _told(store: dist.Store, rank: int, text: str, by: Iterable[int]) -> list[str]:
+    """What these ranks of the group tell. All call it; stores outlive process groups, so the calls are numbered."""
+    turn = store.add(f"smddp/turns/{rank}", 1)
+    store.set(f"smddp/{turn}/{rank}", text)
+    return [store.get(f"smddp/{turn}/{other}").decode() for other in by]
 
 
 def _free_address(store: Any) -> str:
-    """Where the other ranks find this one: the store's host, where there is one, which is that of rank 0."""
+    """Where the other ranks find this one, if it is rank 0: the store's host, where there is one, is that of rank 0."""
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
     host = getattr(store, "host", "") or socket.gethostname()
     with socket.create_server(("", 0)) as server:
         return meeting.endpoint(host, server.getsockname()[1], host)

@@ -232,17 +232,11 @@ class ProcessGroup(dist.ProcessGroup):
         ]
         name = f"torch.{self._members.name}.{next(self._numbers)}"
         wire_dtype = self._wire_dtype if kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER) else ""
-        request = loader.core().submit(
-            kind, name, tensors, owners, (op, wire_dtype), root, splits, self._members.process_set
-        )
+        in_set = self._members.process_set
+        request = loader.core().submit(kind, name, tensors, owners, (op, wire_dtype), root, splits, in_set)
         moved = [(target, result) for target, result in zip(outputs, results) if target is not result]
-        return Work(
-            request,
-            f"{kind.name} {name}",
-            [target for target, _ in copies] or outputs,
-            [*moved, *copies],
-            self._waiting,
-        )
+        result = [target for target, _ in copies] or outputs
+        return Work(request, f"{kind.name} {name}", result, [*moved, *copies], self._waiting)
 
 
 def _op(opts: Any) -> ReduceOp:

@@ -48,7 +48,7 @@ class Work(dist.Work):
         """
         if not self._request.wait(timeout.total_seconds() or NO_LIMIT):
             raise RuntimeError(f"{self._name} has not ended within {timeout}. The stall warning names who is missing.")
-        with self._lock:
+        with self._lock, torch.no_grad():
             for target, source in self._copies:
                 target.copy_(source.view(target.shape))
             self._copies.clear()

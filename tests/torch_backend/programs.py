@@ -149,10 +149,40 @@ def groups() -> None:
                 parts = [torch.zeros(1) for _ in members]
                 dist.all_gather(parts, torch.tensor([float(rank)]), group=group)
                 assert [int(part) for part in parts] == members
+    for again in range(2):  # under mpirun the session goes on, with new stores
+        dist.barrier()  # the store is rank 0's
+        dist.destroy_process_group()
+        store = f"file://{sys.argv[2]}/store{again}"  # rank 0's port may not be free yet
+        dist.init_process_group("smddp", init_method=store, rank=rank, world_size=size)
+        odd = dist.new_group(list(range(1, size)))
+        if rank > 0:
+            tensor = brought(rank)
+            dist.all_reduce(tensor, group=odd)
+            same(tensor, of_ranks(range(1, size)).sum(0), "made again")
     gloo = dist.new_group(backend="gloo")
     tensor = brought(rank)
     dist.all_reduce(tensor, group=gloo)
     same(tensor, of_ranks(range(size)).sum(0), "a group of gloo beside it")
+
+
+def beside_gloo() -> None:
+    """The default group is gloo's."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if rank == 0 and not smddp_tf.is_initialized():
+        told = error_of(lambda: dist.new_group([0], backend="smddp", use_local_synchronization=True))
+        assert "of all ranks. Received: ranks=[0]" in told
+    everyone = dist.new_group(backend="smddp")
+    last = dist.new_group([size - 1], backend="smddp")
+    tensor = brought(rank)
+    dist.all_reduce(tensor, group=everyone)
+    if rank == size - 1:
+        dist.all_reduce(tensor, group=last)
+    dist.all_reduce(tensor, dist.ReduceOp.MAX)
+    same(tensor, of_ranks(range(size)).sum(0), "two backends")
+    first, second = nn.Parameter(brought(rank, 6).reshape(2, 3).t()), brought(rank)
+    dist.broadcast(first, 1, group=everyone)
+    same(first.detach(), brought(1, 6).reshape(2, 3).t(), "a parameter that is not contiguous")
+    dist.all_reduce(second, group=everyone)
 
 
 def works() -> None:
@@ -319,7 +349,7 @@ def fails(how: str) -> None:
 
 def main() -> None:
     name, folder, *arguments = sys.argv[1:]
-    backend = arguments.pop() if name == "train" else "smddp"
+    backend = arguments.pop() if name == "train" else "gloo" if name == "beside_gloo" else "smddp"
     wire = smddp_tf.torch.Options("bfloat16") if name == "wire" else None
     begun = smddp_tf.is_initialized()  # where the import has done it, for want of PyTorch's variables
     dist.init_process_group(backend, pg_options=wire)

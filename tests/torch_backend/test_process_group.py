@@ -19,7 +19,7 @@ def test_collectives(program: str, ranks: int, nodes: int, tmp_path: Path) -> No
     assert jobs.results(tmp_path, ranks) == ["passed"] * ranks
 
 
-@pytest.mark.parametrize("program", ["reductions", "copies", "groups"])
+@pytest.mark.parametrize("program", ["reductions", "copies", "groups", "beside_gloo"])
 def test_without_mpi(program: str, tmp_path: Path) -> None:
     finished = jobs.by_torchrun(4, program, tmp_path, nodes=2)
     assert finished.returncode == 0, finished.output

@@ -198,7 +198,7 @@ void BindProcessSets(nb::module_& m) {
   m.def("add_process_sets", &AddSets, nb::arg("sets"), nb::arg("at_start"));
   m.def("remove_process_set", &RemoveSet, nb::arg("process_set"));
   m.def("add_own_process_set", &AddOwnSet, nb::arg("ranks"), nb::arg("number"));
-  m.attr("FIRST_OWN_SET") = kFirstOwnSet;
+  m.def("next_own_process_set", &NextOwnProcessSet);
   m.def("process_sets", [] {
     SessionOrThrow();
     return ProcessSets();

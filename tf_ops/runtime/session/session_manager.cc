@@ -228,7 +228,8 @@ Result<SessionManager::Set> SessionManager::Make(const NewSet& wanted) {
 Status SessionManager::Keep(int number, Set set) {
   std::lock_guard<std::mutex> lock(mutex_);
   SMDDP_RETURN_IF_ERROR(ended_);
-  if (number < kFirstOwnSet) next_number_ = std::max(next_number_, number + 1);
+  int& next = number < kFirstOwnSet ? next_number_ : next_own_;
+  next = std::max(next, number + 1);
   Log(LogLevel::kDebug, "process set ", number, " begins: ranks ", RanksText(set.ranks));
   sets_[number] = std::move(set);
   return Status::Ok();
@@ -276,8 +277,14 @@ Result<std::vector<int>> SessionManager::Add(const std::vector<ProcessSetSpec>& 
 Status SessionManager::AddOwn(const std::vector<int>& ranks, int number) {
   SMDDP_RETURN_IF_ERROR(MayChange(/*at_start=*/true));
   std::lock_guard<std::mutex> lock(changing_);
+  if (number < next_own()) return Status(Reason::kBadArgument, "There has been a process set ", number, " already.");
   SMDDP_ASSIGN_OR_RETURN(Set made, Make({number, 0, ranks}));
   return Keep(number, std::move(made));
+}
+
+int SessionManager::next_own() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return next_own_;
 }
 
 Result<bool> SessionManager::Remove(int process_set) {

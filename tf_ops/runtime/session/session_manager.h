@@ -27,6 +27,8 @@
 namespace smddp {
 
 class SessionManager {
+  static constexpr int kFirstOwnSet = 1 << 20;  // numbers of the sets that their members make alone
+
  public:
   // All outlive it. `watchdog` is armed when a rank is lost, and watches the engine. `with_mpi`: the ranks are MPI's.
   static Result<std::shared_ptr<SessionManager>> Start(const StartOptions& options, PlanRegistry& plans,
@@ -42,6 +44,7 @@ class SessionManager {
   Result<std::shared_ptr<Session>> SessionOf(int process_set) const;
   Result<std::vector<int>> Add(const std::vector<ProcessSetSpec>& specs, bool at_start);
   Status AddOwn(const std::vector<int>& ranks, int number);
+  int next_own() const;
   Result<bool> Remove(int process_set);
   RankLists sets() const;
 
@@ -78,7 +81,7 @@ class SessionManager {
   std::mutex changing_;       // one Add or Remove at a time
   mutable std::mutex mutex_;  // of what follows
   std::map<int, Set> sets_;   // by number
-  int next_number_ = 1;
+  int next_number_ = 1, next_own_ = kFirstOwnSet;
   Status failure_;
   Status ended_;  // an error: why no set can be made any more
 };
