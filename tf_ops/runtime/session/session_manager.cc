@@ -228,8 +228,7 @@ Result<SessionManager::Set> SessionManager::Make(const NewSet& wanted) {
 Status SessionManager::Keep(int number, Set set) {
   std::lock_guard<std::mutex> lock(mutex_);
   SMDDP_RETURN_IF_ERROR(ended_);
-  int& next = number < kFirstOwnSet ? next_number_ : next_own_;
-  next = std::max(next, number + 1);
+  if (number < kFirstOwnSet) next_number_ = std::max(next_number_, number + 1);
   Log(LogLevel::kDebug, "process set ", number, " begins: ranks ", RanksText(set.ranks));
   sets_[number] = std::move(set);
   return Status::Ok();
@@ -284,7 +283,7 @@ Status SessionManager::AddOwn(const std::vector<int>& ranks, int number) {
 
 int SessionManager::next_own() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return next_own_;
+  return sets_.empty() ? kFirstOwnSet : std::max(kFirstOwnSet, sets_.rbegin()->first + 1);
 }
 
 Result<bool> SessionManager::Remove(int process_set) {

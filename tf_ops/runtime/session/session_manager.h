@@ -81,7 +81,7 @@ class SessionManager {
   std::mutex changing_;       // one Add or Remove at a time
   mutable std::mutex mutex_;  // of what follows
   std::map<int, Set> sets_;   // by number
-  int next_number_ = 1, next_own_ = kFirstOwnSet;
+  int next_number_ = 1;
   Status failure_;
   Status ended_;  // an error: why no set can be made any more
 };
