@@ -110,11 +110,12 @@ def suggest_nccl(path: str) -> None: ...
 
 # --- Requests on host memory. ---
 
-def next_own_process_set() -> int: ...
+FIRST_OWN_SET: int
+
 def add_own_process_set(ranks: Sequence[int], number: int) -> None:
     """Makes a set by its members alone, which lasts as long as the session.
 
-    `number`: the largest `next_own_process_set` of the members, so that no two sets with a common member have it.
+    `number`: from `FIRST_OWN_SET` on, of no other set of a member in this session.
     """
 
 class SubmittedRequest:

@@ -16,3 +16,6 @@ class Kind(IntEnum):
     BARRIER = 3
     ALLTOALL = 5
     REDUCESCATTER = 6
+
+
+REDUCTIONS = (Kind.ALLREDUCE, Kind.REDUCESCATTER)

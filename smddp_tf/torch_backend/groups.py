@@ -17,6 +17,8 @@ from smddp_tf.rendezvous import meeting, starters
 from smddp_tf.torch_backend import launched
 from smddp_tf.torch_backend.process_group import Members, ProcessGroup
 
+_own_sets = 0  # the largest number of this process, so that no two sets with a common member have the same
+
 
 def register() -> None:
     """Makes `init_process_group("smddp")` known. PyTorch calls it as it is imported (entry point `torch.backends`)."""
@@ -64,7 +66,7 @@ def make_group(place: Any, options: Options | None = None) -> ProcessGroup:
         )
     process_set = 0 if has_all else _new_process_set(place.store, place.group_rank, ranks)
     members = Members(process_set, ranks or range(place.group_size), place.group_id)
-    return ProcessGroup(place.group_rank, members, options.wire_dtype, begins)
+    return ProcessGroup(place.group_rank, members, options.wire_dtype, place.timeout, begins)
 
 
 def _begin_session(store: dist.Store, rank: int, size: int) -> None:
@@ -86,9 +88,10 @@ def _begin_session(store: dist.Store, rank: int, size: int) -> None:
 
 def _new_process_set(store: dist.Store, group_rank: int, ranks: list[int]) -> int:
     """Made by its members alone: PyTorch does not call the backend on other ranks."""
-    core = loader.core()
-    number = max(map(int, _told(store, group_rank, str(core.next_own_process_set()), by=range(len(ranks)))))
-    core.add_own_process_set(ranks, number)
+    global _own_sets
+    _own_sets = 1 + max(map(int, _told(store, group_rank, str(_own_sets), by=range(len(ranks)))))
+    number: int = loader.core().FIRST_OWN_SET + _own_sets
+    loader.core().add_own_process_set(ranks, number)
     return number
 
 

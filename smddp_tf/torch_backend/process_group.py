@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._compile import _disable_dynamo
 
 from smddp_tf import basics
 from smddp_tf._native import loader
-from smddp_tf._native.requests import Kind
+from smddp_tf._native.requests import REDUCTIONS, Kind
 from smddp_tf.collectives.reduce_op import ReduceOp
 from smddp_tf.torch_backend.works import Copies, Tensors, Work
 
-Rows = Sequence[int]
+_PARTING = timedelta(seconds=5)
 
 _OPS = {
     dist.ReduceOp.SUM: ReduceOp.Sum,
@@ -50,20 +52,20 @@ class ProcessGroup(dist.ProcessGroup):
     names that a release of PyTorch calls newer ones by.
     """
 
-    def __init__(self, rank: int, members: Members, wire_dtype: str, ends_session: bool) -> None:
+    def __init__(self, rank: int, members: Members, wire_dtype: str, timeout: timedelta, ends_session: bool) -> None:
         """Makes a group of ranks that the engine knows.
 
         Args:
             rank: this process's number in the group.
             members: of the group.
             wire_dtype: in which reductions are sent between nodes, as `Options` has it.
+            timeout: how long works wait that are not told.
             ends_session: whether the session ends with the group.
         """
         super().__init__(rank, len(members.ranks))
         self._rank, self._size, self._members, self._wire_dtype = rank, len(members.ranks), members, wire_dtype
-        self._ends_session = ends_session
+        self._timeout, self._ends_session = timeout, ends_session
         self._numbers = itertools.count()
-        self._waiting = ThreadPoolExecutor(1, f"smddp-torch-{members.name}")  # starts its thread when it is needed
 
     # --- reductions ---
 
@@ -77,19 +79,11 @@ class ProcessGroup(dist.ProcessGroup):
         return self.allreduce(tensors if is_root else [tensor.clone() for tensor in tensors], opts)
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
-        """Each rank gets one of as many equal parts of every input as there are ranks, reduced."""
-        for target, source in zip(outputs, inputs):
-            if source.numel() != target.numel() * self._size:
-                raise ValueError(
-                    f"The input must have {self._size} parts, one for each rank, of the output's size. Received: an "
-                    f"input of {list(source.shape)}, an output of {list(target.shape)}."
-                )
-        op = _op(opts)
-        if op in (ReduceOp.Sum, ReduceOp.Average):
-            return self._submit(Kind.REDUCESCATTER, inputs, outputs, op=op, parts=self._size)
-        wholes = [source.clone() for source in inputs]  # the engine scatters only sums
-        parts = [whole.reshape(self._size, -1)[self._rank] for whole in wholes]
-        return self._submit(Kind.ALLREDUCE, wholes, wholes, list(zip(outputs, parts)), op=op)
+        """Each rank gets one of as many equal parts of every input as there are ranks, by SUM or AVG."""
+        sizes = [(source.numel(), target.numel()) for source, target in zip(inputs, outputs)]
+        if any(whole != self._size * part for whole, part in sizes):
+            raise ValueError(f"Inputs must have {self._size} times the elements of outputs. Received: {sizes}.")
+        return self._submit(Kind.REDUCESCATTER, inputs, outputs, op=_op(opts), parts=self._size)
 
     def reduce_scatter_single(self, output: Tensor, source: Tensor, opts: Any = None) -> Work:
         """As `reduce_scatter_single_coalesced`, of one tensor."""
@@ -114,20 +108,22 @@ class ProcessGroup(dist.ProcessGroup):
         return self._submit(Kind.ALLGATHER, [source], [output])
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
-        """Each rank's tensors in lists; their numbers of elements may differ by rank."""
-        gathered = [_room_for(targets) for targets in outputs]
-        return self._submit(Kind.ALLGATHER, inputs, gathered, _parts_of(gathered, outputs))
+        """Each rank's tensor in a list; their numbers of elements may differ by rank."""
+        (targets,), whole = outputs, _room_for(outputs[0])
+        return self._submit(Kind.ALLGATHER, inputs, [whole], _parts_of(whole, targets))
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         """Sends the tensor `inputs[r]` to rank r; their numbers of elements may differ."""
-        received = [_room_for(outputs)]
+        whole = _room_for(outputs)
         splits = [source.numel() for source in inputs]
-        return self._submit(Kind.ALLTOALL, [_flat(inputs)], received, _parts_of(received, [outputs]), splits=splits)
+        return self._submit(Kind.ALLTOALL, [_flat(inputs)], [whole], _parts_of(whole, outputs), splits=splits)
 
-    def all_to_all_single(self, output: Tensor, source: Tensor, rows: Rows, sent_rows: Rows, opts: Any = None) -> Work:
-        """Sends `sent_rows[r]` rows of `source` to rank r, where `rows[r]` come from; none: as many to each."""
+    def all_to_all_single(
+        self, output: Tensor, source: Tensor, rows: list[int], sent: list[int], opts: Any = None
+    ) -> Work:
+        """Sends `sent[r]` rows of `source` to rank r, where `rows[r]` come from; none: as many to each."""
         elements = source.numel() // max(len(source), 1)  # of a row
-        splits = [count * elements for count in sent_rows]
+        splits = [count * elements for count in sent]
         if not splits and len(source) % self._size != 0:
             raise ValueError(f"The first dimension must be a multiple of {self._size}. Received: {list(source.shape)}.")
         return self._submit(Kind.ALLTOALL, [source], [output], splits=splits)
@@ -146,25 +142,26 @@ class ProcessGroup(dist.ProcessGroup):
         """Ends when all ranks have called it."""
         return self._submit(Kind.BARRIER, [], [])
 
-    def send(self, tensors: Tensors, peer: int, tag: int) -> Work:
+    def send(self, *args: Any, **kwargs: Any) -> Work:
         """There are collectives only.
 
         Raises:
             NotImplementedError: always. Says what to do.
         """
         raise NotImplementedError(
-            'The backend "smddp" has collectives only. For send and recv make a group of PyTorch\'s own beside it: '
-            'torch.distributed.new_group(backend="gloo").'
+            'The backend "smddp" has collectives only, and groups by `new_group`. For send and recv make a group of '
+            'PyTorch\'s own beside it: torch.distributed.new_group(backend="gloo").'
         )
 
-    recv = recv_anysource = send
+    recv = recv_anysource = split_group = send
     allreduce_coalesced = allreduce
-    allgather_coalesced = allgather
     _reduce_scatter_base, reduce_scatter_tensor_coalesced = reduce_scatter_single, reduce_scatter_single_coalesced
     _allgather_base, allgather_into_tensor_coalesced = all_gather_single, all_gather_single_coalesced
     alltoall_base = all_to_all_single
 
     # --- the group ---
+
+    _device_types = property(lambda self: [torch.device("cpu")])
 
     @property
     def group_name(self) -> str:
@@ -180,9 +177,11 @@ class ProcessGroup(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """Ends the group; the one that has begun the session ends it, and all others with it."""
-        self._waiting.shutdown(wait=False)
         if self._ends_session:
             basics.shutdown()
+        elif self._members.process_set == 0:  # PyTorch's store, which is rank 0's, ends with it
+            with contextlib.suppress(RuntimeError, ValueError):
+                self.barrier().wait(_PARTING)
 
     abort = shutdown
 
@@ -216,10 +215,11 @@ class ProcessGroup(dist.ProcessGroup):
             parts: into which the inputs are divided; 0: rows are elements.
             splits: elements for each rank; none: as many to each.
         """
-        for tensor in (*inputs, *outputs):
-            _check_place(tensor)
+        name = f"torch.{self._members.name}.{next(self._numbers)}"
+        _check(kind, inputs, outputs, op)
         results = [target if target.is_contiguous() else target.new_empty(target.shape) for target in outputs]
-        owners = [(_movable(source.contiguous()), _movable(target)) for source, target in zip(inputs, results)]
+        sources = [source.contiguous().resolve_conj().resolve_neg() for source in inputs]
+        owners = [(_movable(source), _movable(result)) for source, result in zip(sources, results)]
         tensors = [
             (
                 str(source.dtype).removeprefix("torch."),
@@ -230,13 +230,12 @@ class ProcessGroup(dist.ProcessGroup):
             )
             for source, target in owners
         ]
-        name = f"torch.{self._members.name}.{next(self._numbers)}"
-        wire_dtype = self._wire_dtype if kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER) else ""
+        wire_dtype = self._wire_dtype if kind in REDUCTIONS else ""
         in_set = self._members.process_set
         request = loader.core().submit(kind, name, tensors, owners, (op, wire_dtype), root, splits, in_set)
         moved = [(target, result) for target, result in zip(outputs, results) if target is not result]
         result = [target for target, _ in copies] or outputs
-        return Work(request, f"{kind.name} {name}", result, [*moved, *copies], self._waiting)
+        return Work(request, f"{kind.name} {name}", result, [*moved, *copies], self._timeout)
 
 
 def _op(opts: Any) -> ReduceOp:
@@ -247,12 +246,20 @@ def _op(opts: Any) -> ReduceOp:
     return _OPS[opts.reduceOp.op]
 
 
-def _check_place(tensor: Tensor) -> None:
-    if tensor.device.type != "cpu" or tensor.layout != torch.strided:
-        raise ValueError(
-            f'The backend "smddp" takes dense tensors in host memory. Received: one on {tensor.device} with layout '
-            f"{tensor.layout}. Move it with .cpu(), or use another backend for such tensors."
-        )
+def _check(kind: Kind, inputs: Tensors, outputs: Tensors, op: ReduceOp) -> None:
+    for tensor in (*inputs, *outputs):
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+            raise ValueError(
+                f'The backend "smddp" takes dense tensors in host memory. Received: one on {tensor.device} with layout '
+                f"{tensor.layout}. Move it with .cpu(), or use another backend for such tensors."
+            )
+    dtypes = [tensor.dtype for tensor in inputs]
+    if dtypes != [tensor.dtype for tensor in outputs]:
+        received = f"{dtypes}, outputs of {[tensor.dtype for tensor in outputs]}"
+        raise ValueError(f"Outputs must have the dtypes of the inputs, one for each. Received: inputs of {received}.")
+    whole = [dtype for dtype in dtypes if not dtype.is_floating_point or dtype.itemsize == 1]
+    if kind in REDUCTIONS and whole and (op == ReduceOp.Average or any(dtype.is_floating_point for dtype in whole)):
+        raise ValueError(f"{kind.name} by {op.name} is not defined for {whole[0]}. Cast the tensor first.")
 
 
 def _movable(tensor: Tensor) -> Tensor:
@@ -268,7 +275,10 @@ def _room_for(targets: Tensors) -> Tensor:
     return targets[0].new_empty(sum(target.numel() for target in targets))
 
 
-def _parts_of(gathered: Tensors, lists: Sequence[Tensors]) -> Copies:
-    sizes = [[target.numel() for target in targets] for targets in lists]
-    parts = [whole.split(numbers) for whole, numbers in zip(gathered, sizes)]
-    return [pair for targets, of_targets in zip(lists, parts) for pair in zip(targets, of_targets)]
+def _parts_of(whole: Tensor, targets: Tensors) -> Copies:
+    return list(zip(targets, whole.split([target.numel() for target in targets])))
+
+
+for _name, _method in list(vars(ProcessGroup).items()):  # torch.compile does not look into them
+    if callable(_method) and not _name.startswith("__"):
+        setattr(ProcessGroup, _name, _disable_dynamo(_method))

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
-
-from smddp_tf._native.requests import NO_LIMIT
 
 Tensors = Sequence[torch.Tensor]
 Copies = Sequence[tuple[torch.Tensor, torch.Tensor]]
@@ -23,7 +20,7 @@ class Work(dist.Work):
     Threads: any may wait, and several at once.
     """
 
-    def __init__(self, request: Any, name: str, result: Tensors, copies: Copies, waiting: Executor) -> None:
+    def __init__(self, request: Any, name: str, result: Tensors, copies: Copies, timeout: timedelta) -> None:
         """Takes over a request that has been submitted.
 
         Args:
@@ -31,35 +28,42 @@ class Work(dist.Work):
             name: the request's, for messages.
             result: the tensors that hold the result.
             copies: tensors of the caller, and what is copied there when the request has ended.
-            waiting: its thread waits for works whose futures are asked for, in the group's order.
+            timeout: the group's.
         """
         super().__init__()
-        self._request, self._name, self._result, self._waiting = request, name, list(result), waiting
+        self._request, self._name, self._result, self._timeout = request, name, list(result), timeout
         self._copies, self._lock = list(copies), threading.Lock()
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Waits until the result is there.
 
         Args:
-            timeout: how long; 0: until the request has ended, be it with an error.
+            timeout: how long; 0: the group's.
 
         Raises:
             RuntimeError: the collective has failed, or has not ended within `timeout`.
         """
-        if not self._request.wait(timeout.total_seconds() or NO_LIMIT):
-            raise RuntimeError(f"{self._name} has not ended within {timeout}. The stall warning names who is missing.")
-        with self._lock, torch.no_grad():
-            for target, source in self._copies:
-                target.copy_(source.view(target.shape))
-            self._copies.clear()
+        limit = timeout or self._timeout
+        if not self._has_ended(limit.total_seconds()):
+            raise RuntimeError(f"{self._name} has not ended within {limit}. The stall warning names who is missing.")
         return True
 
     def is_completed(self) -> bool:
         """Whether it has ended, be it with an error, which `wait` raises."""
         try:
-            return bool(self._request.wait(0.0))
+            return self._has_ended(0.0)
         except RuntimeError:
             return True
+
+    def _has_ended(self, seconds: float) -> bool:
+        if not self._request.wait(seconds):
+            return False
+        with self._lock, torch.no_grad():
+            for target, source in self._copies:
+                with torch.inference_mode(target.is_inference()):
+                    target.copy_(source.view(target.shape))
+            self._copies.clear()
+        return True
 
     def result(self) -> list[torch.Tensor]:
         """The tensors that hold the result."""
@@ -69,7 +73,8 @@ class Work(dist.Work):
         """A future of `result()`. In C++, too, it raises what the collective failed with."""
         future = torch.futures.Future()
         checked = future.then(_value_or_error)  # `set_exception` of a future is seen in Python only
-        self._waiting.submit(self._fulfil, future)
+        # Of its own: what follows a future may wait for another one.
+        threading.Thread(target=self._fulfil, args=(future,), name=f"smddp {self._name}").start()
         return checked
 
     def _fulfil(self, future: Any) -> None:

@@ -81,8 +81,8 @@ def reductions() -> None:
     part = torch.zeros(3)
     dist.reduce_scatter_tensor(part, brought(rank, 3 * len(ranks)).float())
     same(part, of_ranks(ranks, 3 * len(ranks)).sum(0).reshape(-1, 3)[rank], "reduce_scatter_tensor")
-    dist.reduce_scatter(part, list(brought(rank, 3 * len(ranks)).float().reshape(-1, 3)), dist.ReduceOp.MAX)
-    same(part, of_ranks(ranks, 3 * len(ranks)).amax(0).reshape(-1, 3)[rank], "reduce_scatter")
+    dist.reduce_scatter(part, list(brought(rank, 3 * len(ranks)).float().reshape(-1, 3)), dist.ReduceOp.AVG)
+    same(part, of_ranks(ranks, 3 * len(ranks)).mean(0).reshape(-1, 3)[rank], "reduce_scatter")
     with dist._coalescing_manager():
         first, second = brought(rank, 4), brought(rank, 2)
         dist.all_reduce(first)
@@ -217,6 +217,35 @@ def works() -> None:
     )
     assert "rank 0 has [3], rank 1 has [4]" in error_of(lambda: dist.all_reduce(torch.ones(3 + rank)))
     dist.all_reduce(second)  # and goes on
+    guarded = torch.zeros(16)
+    assert "the dtypes of the inputs" in error_of(
+        lambda: dist.all_gather_into_tensor(guarded[:8], torch.ones(4, dtype=torch.float64))
+    )
+    assert "the dtypes of the inputs" in error_of(
+        lambda: dist.reduce_scatter_tensor(guarded[:4], torch.ones(8, dtype=torch.float64))
+    )
+    assert "2 times the elements" in error_of(lambda: dist.reduce_scatter_tensor(guarded[:4], torch.ones(6)))
+    assert "not defined for torch.float8" in error_of(lambda: dist.all_reduce(torch.ones(2).to(torch.float8_e5m2)))
+    assert "not defined for torch.int32" in error_of(lambda: dist.all_reduce(torch.ones(2).int(), dist.ReduceOp.AVG))
+    assert "new_group" in error_of(lambda: dist.group.WORLD.split_group([0]))
+    dist.all_reduce(guarded)
+    same(guarded, torch.zeros(16), "memory that a wrong call must not change")
+    gathered = [torch.zeros(5, dtype=torch.float64) for _ in range(size)]
+    work = dist.all_gather(gathered, brought(rank), async_op=True)
+    while not work.is_completed():
+        pass
+    same(torch.stack(gathered), of_ranks(range(size)), "a work that is polled")
+    with torch.inference_mode():
+        inside = torch.zeros(2, 5, dtype=torch.float64).t()
+        work = dist.broadcast(inside, 0, async_op=True)
+    work.wait()
+    chained = dist.all_reduce(brought(rank), async_op=True).get_future()
+    again = chained.then(lambda done: dist.all_reduce(done.value()[0], async_op=True).get_future().wait()[0])
+    same(again.wait(), size * total, "a future inside of a future")
+    negative = torch._neg_view(brought(rank))
+    whole = torch.zeros(5 * size, dtype=torch.float64)
+    dist.all_gather_into_tensor(whole, negative)
+    same(whole, -of_ranks(range(size)).reshape(-1), "a tensor with the negative bit")
     short = [torch.zeros(2 - rank), torch.zeros(2)]  # wrong on rank 1, which ends the session
     if rank == 1:
         told = error_of(lambda: dist.all_gather(short, torch.ones(2)))
@@ -236,7 +265,7 @@ def batch(step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def wrapped(kind: str, net: nn.Module) -> nn.Module:
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
@@ -250,11 +279,16 @@ def wrapped(kind: str, net: nn.Module) -> nn.Module:
             fully_shard(layer, mesh=mesh)
         return fully_shard(net, mesh=mesh)
     options: dict[str, Any] = {"bucket_cap_mb": 0.002}
+    if kind == "compiled":
+        return torch.compile(nn.parallel.DistributedDataParallel(net, **options), backend="eager")
     if kind == "view":
         options |= {"gradient_as_bucket_view": True, "static_graph": True}
     if kind == "unused":
         options |= {"find_unused_parameters": True}
     ddp = nn.parallel.DistributedDataParallel(net, **options)
+    if kind == "power_sgd":
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=3)
+        ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     if kind == "hook":
         ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
     return ddp
@@ -303,7 +337,12 @@ def checkpoint() -> None:
     """`torch.distributed.checkpoint` of a model in parts; DTensor's own collectives; functional collectives."""
     import torch.distributed._functional_collectives as functional
     import torch.distributed.checkpoint as saved
-    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+    from torch.distributed.checkpoint.state_dict import (
+        StateDictOptions,
+        get_state_dict,
+        set_model_state_dict,
+        set_state_dict,
+    )
     from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
 
     folder = f"{sys.argv[2]}/checkpoint"
@@ -322,6 +361,12 @@ def checkpoint() -> None:
     set_state_dict(*nets[1], model_state_dict=states[1]["model"], optim_state_dict=states[1]["optimizer"])
     for first, second in zip(nets[0][0].parameters(), nets[1][0].parameters()):
         assert torch.equal(first.to_local(), second.to_local())
+    saved.async_save({"model": states[1]["model"]}, checkpoint_id=f"{folder}.async").result()
+    full = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.ones(2)} if dist.get_rank() == 0 else {}
+    from_rank_0 = wrapped("fsdp2", nn.Sequential(nn.Linear(3, 2)))
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(from_rank_0, {f"0.{name}": value for name, value in full.items()}, options=options)
+    same(from_rank_0[0].weight.full_tensor(), torch.arange(6.0).reshape(2, 3), "broadcast_from_rank0")
     size = dist.get_world_size()
     mesh = init_device_mesh("cpu", (size,))
     matrix = torch.arange(16.0).reshape(4, 4)
@@ -352,7 +397,7 @@ def main() -> None:
     backend = arguments.pop() if name == "train" else "gloo" if name == "beside_gloo" else "smddp"
     wire = smddp_tf.torch.Options("bfloat16") if name == "wire" else None
     begun = smddp_tf.is_initialized()  # where the import has done it, for want of PyTorch's variables
-    dist.init_process_group(backend, pg_options=wire)
+    dist.init_process_group(backend, pg_options=wire, timeout=timedelta(seconds=120))
     rank = dist.get_rank()
     result: Any = "passed"
     if name == "train":

@@ -96,10 +96,6 @@ bool RemoveSet(int process_set) {
   return ValueOrThrow(WithoutGil([&] { return RemoveProcessSet(process_set); }));
 }
 
-void AddOwnSet(const std::vector<int>& ranks, int number) {
-  ThrowIfError(WithoutGil([&] { return AddOwnProcessSet(ranks, number); }));
-}
-
 int RegisterPlan(const std::string& key, const std::vector<std::string>& dtypes,
                  const std::vector<std::vector<int64_t>>& shapes, int op, double prescale, double postscale,
                  const std::string& wire_dtype, const std::vector<std::string>& notes, int process_set,
@@ -194,18 +190,6 @@ auto FromTopology(Read read) {
   return [read] { return read(SessionOrThrow()->topology()); };
 }
 
-void BindProcessSets(nb::module_& m) {
-  m.def("add_process_sets", &AddSets, nb::arg("sets"), nb::arg("at_start"));
-  m.def("remove_process_set", &RemoveSet, nb::arg("process_set"));
-  m.def("add_own_process_set", &AddOwnSet, nb::arg("ranks"), nb::arg("number"));
-  m.def("next_own_process_set", &NextOwnProcessSet);
-  m.def("process_sets", [] {
-    SessionOrThrow();
-    return ProcessSets();
-  });
-  m.def("places_in_parts", &PlacesInParts, nb::arg("process_set"), nb::arg("parts"));
-}
-
 }  // namespace
 
 void BindControl(nb::module_& m) {
@@ -234,7 +218,13 @@ void BindControl(nb::module_& m) {
         nb::arg("prescale"), nb::arg("postscale"), nb::arg("wire_dtype"), nb::arg("notes") = std::vector<std::string>(),
         nb::arg("process_set") = 0, nb::arg("names") = std::vector<std::string>(), nb::arg("kind") = "allreduce",
         nb::arg("parts") = 1);
-  BindProcessSets(m);
+  m.def("add_process_sets", &AddSets, nb::arg("sets"), nb::arg("at_start"));
+  m.def("remove_process_set", &RemoveSet, nb::arg("process_set"));
+  m.def("process_sets", [] {
+    SessionOrThrow();
+    return ProcessSets();
+  });
+  m.def("places_in_parts", &PlacesInParts, nb::arg("process_set"), nb::arg("parts"));
   m.def("stats", &StatsDict, nb::arg("process_set") = 0);
   m.def("raise_exception", &RaiseException, nb::arg("text"));
   m.def(

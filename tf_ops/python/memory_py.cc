@@ -1,5 +1,5 @@
 // Requests on memory of NumPy (objects) or of another framework (smddp_tf/torch_backend), which go on while the caller
-// does.
+// does; and sets of the ranks that make them.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -80,12 +80,19 @@ std::unique_ptr<SubmittedRequest> Submit(int kind, const std::string& name, cons
   return submitted;
 }
 
+void AddOwnSet(const std::vector<int>& ranks, int number) {
+  nb::gil_scoped_release release;
+  ThrowIfError(AddOwnProcessSet(ranks, number));
+}
+
 }  // namespace
 
 void BindMemory(nb::module_& m) {
   nb::class_<SubmittedRequest>(m, "SubmittedRequest").def("wait", &SubmittedRequest::Wait, nb::arg("seconds"));
   m.def("submit", &Submit, nb::arg("kind"), nb::arg("name"), nb::arg("tensors"), nb::arg("owners"), nb::arg("op"),
         nb::arg("root"), nb::arg("splits"), nb::arg("process_set"));
+  m.attr("FIRST_OWN_SET") = kFirstOwnSet;
+  m.def("add_own_process_set", &AddOwnSet, nb::arg("ranks"), nb::arg("number"));
 }
 
 }  // namespace smddp

@@ -182,10 +182,10 @@ Result<std::vector<int>> AddProcessSets(const std::vector<ProcessSetSpec>& specs
 // Ends a set. Collective over all ranks. False when there is no such set.
 Result<bool> RemoveProcessSet(int process_set);
 // Makes a set by its members alone, which call it together with the same arguments, and each pair of ranks in the same
-// order for all such sets. It lasts as long as the session. `number`: the largest of its members' next ones.
+// order for all such sets. It lasts as long as the session. `number`: from kFirstOwnSet on, of no other set of one of
+// these ranks in this session.
+constexpr int kFirstOwnSet = 1 << 20;
 Status AddOwnProcessSet(const std::vector<int>& ranks, int number);
-// From here on this process has no such set; 0: no session runs.
-int NextOwnProcessSet();
 // The ranks of every existing set that all ranks know, by number.
 std::map<int, std::vector<int>> ProcessSets();
 

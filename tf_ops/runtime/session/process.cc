@@ -126,11 +126,6 @@ Status AddOwnProcessSet(const std::vector<int>& ranks, int number) {
   return manager != nullptr ? manager->AddOwn(ranks, number) : NotInitialized(g_was_ended);
 }
 
-int NextOwnProcessSet() {
-  const std::shared_ptr<SessionManager> manager = CurrentManager();
-  return manager != nullptr ? manager->next_own() : 0;
-}
-
 std::map<int, std::vector<int>> ProcessSets() {
   const std::shared_ptr<SessionManager> manager = CurrentManager();
   return manager != nullptr ? manager->sets() : std::map<int, std::vector<int>>();

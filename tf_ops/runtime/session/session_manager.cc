@@ -276,14 +276,8 @@ Result<std::vector<int>> SessionManager::Add(const std::vector<ProcessSetSpec>& 
 Status SessionManager::AddOwn(const std::vector<int>& ranks, int number) {
   SMDDP_RETURN_IF_ERROR(MayChange(/*at_start=*/true));
   std::lock_guard<std::mutex> lock(changing_);
-  if (number < next_own()) return Status(Reason::kBadArgument, "There has been a process set ", number, " already.");
   SMDDP_ASSIGN_OR_RETURN(Set made, Make({number, 0, ranks}));
   return Keep(number, std::move(made));
-}
-
-int SessionManager::next_own() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return sets_.empty() ? kFirstOwnSet : std::max(kFirstOwnSet, sets_.rbegin()->first + 1);
 }
 
 Result<bool> SessionManager::Remove(int process_set) {

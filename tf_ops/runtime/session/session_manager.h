@@ -27,8 +27,6 @@
 namespace smddp {
 
 class SessionManager {
-  static constexpr int kFirstOwnSet = 1 << 20;  // numbers of the sets that their members make alone
-
  public:
   // All outlive it. `watchdog` is armed when a rank is lost, and watches the engine. `with_mpi`: the ranks are MPI's.
   static Result<std::shared_ptr<SessionManager>> Start(const StartOptions& options, PlanRegistry& plans,
@@ -44,7 +42,6 @@ class SessionManager {
   Result<std::shared_ptr<Session>> SessionOf(int process_set) const;
   Result<std::vector<int>> Add(const std::vector<ProcessSetSpec>& specs, bool at_start);
   Status AddOwn(const std::vector<int>& ranks, int number);
-  int next_own() const;
   Result<bool> Remove(int process_set);
   RankLists sets() const;
 
