@@ -60,10 +60,8 @@ def make_group(place: Any, options: Options | None = None) -> ProcessGroup:
         _begin_session(place.store, place.group_rank, place.group_size)
     mine, theirs = (basics.rank(), basics.size()), (place.group_rank, place.group_size)
     if has_all and mine != theirs:
-        raise LaunchError(
-            f"smddp_tf has started as rank {mine[0]} of {mine[1]}, PyTorch as rank {theirs[0]} of {theirs[1]}. "
-            "Expected: the same. Start all processes by one launcher (docs/torch.md)."
-        )
+        ranks_of = "smddp_tf has started as rank {} of {}, PyTorch as rank {} of {}".format(*mine, *theirs)
+        raise LaunchError(f"{ranks_of}. Start all processes by one launcher (docs/torch.md).")
     process_set = 0 if has_all else _new_process_set(place.store, place.group_rank, ranks)
     members = Members(process_set, ranks or range(place.group_size), place.group_id)
     return ProcessGroup(place.group_rank, members, options.wire_dtype, place.timeout, begins)

@@ -11,15 +11,12 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._compile import _disable_dynamo
 
 from smddp_tf import basics
 from smddp_tf._native import loader
 from smddp_tf._native.requests import REDUCTIONS, Kind
 from smddp_tf.collectives.reduce_op import ReduceOp
-from smddp_tf.torch_backend.works import Copies, Tensors, Work
-
-_PARTING = timedelta(seconds=5)
+from smddp_tf.torch_backend.works import Copies, Tensors, Work, untraced
 
 _OPS = {
     dist.ReduceOp.SUM: ReduceOp.Sum,
@@ -44,6 +41,7 @@ class Members(NamedTuple):
     name: str
 
 
+@untraced
 class ProcessGroup(dist.ProcessGroup):
     """A process group of the backend "smddp". Tensors are dense and in host memory.
 
@@ -181,7 +179,7 @@ class ProcessGroup(dist.ProcessGroup):
             basics.shutdown()
         elif self._members.process_set == 0:  # PyTorch's store, which is rank 0's, ends with it
             with contextlib.suppress(RuntimeError, ValueError):
-                self.barrier().wait(_PARTING)
+                self.barrier().wait(timedelta(seconds=5))
 
     abort = shutdown
 
@@ -249,10 +247,10 @@ def _op(opts: Any) -> ReduceOp:
 def _check(kind: Kind, inputs: Tensors, outputs: Tensors, op: ReduceOp) -> None:
     for tensor in (*inputs, *outputs):
         if tensor.device.type != "cpu" or tensor.layout != torch.strided:
-            raise ValueError(
-                f'The backend "smddp" takes dense tensors in host memory. Received: one on {tensor.device} with layout '
-                f"{tensor.layout}. Move it with .cpu(), or use another backend for such tensors."
+            received = (
+                f"Received: one on {tensor.device}, {tensor.layout}. Move it with .cpu(), or take another backend."
             )
+            raise ValueError(f'The backend "smddp" takes dense tensors in host memory. {received}')
     dtypes = [tensor.dtype for tensor in inputs]
     if dtypes != [tensor.dtype for tensor in outputs]:
         received = f"{dtypes}, outputs of {[tensor.dtype for tensor in outputs]}"
@@ -277,8 +275,3 @@ def _room_for(targets: Tensors) -> Tensor:
 
 def _parts_of(whole: Tensor, targets: Tensors) -> Copies:
     return list(zip(targets, whole.split([target.numel() for target in targets])))
-
-
-for _name, _method in list(vars(ProcessGroup).items()):  # torch.compile does not look into them
-    if callable(_method) and not _name.startswith("__"):
-        setattr(ProcessGroup, _name, _disable_dynamo(_method))

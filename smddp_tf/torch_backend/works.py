@@ -9,11 +9,21 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._compile import _disable_dynamo
 
 Tensors = Sequence[torch.Tensor]
 Copies = Sequence[tuple[torch.Tensor, torch.Tensor]]
 
 
+def untraced(cls: type) -> type:
+    """Keeps `torch.compile` from looking into the methods of a class."""
+    for name, method in list(vars(cls).items()):
+        if callable(method) and not name.startswith("__"):
+            setattr(cls, name, _disable_dynamo(method))
+    return cls
+
+
+@untraced
 class Work(dist.Work):
     """A request of the engine, which keeps the tensors until it has ended.
 
@@ -58,9 +68,9 @@ class Work(dist.Work):
     def _has_ended(self, seconds: float) -> bool:
         if not self._request.wait(seconds):
             return False
-        with self._lock, torch.no_grad():
+        with self._lock:
             for target, source in self._copies:
-                with torch.inference_mode(target.is_inference()):
+                with torch.inference_mode(target.is_inference()), torch.no_grad():
                     target.copy_(source.view(target.shape))
             self._copies.clear()
         return True

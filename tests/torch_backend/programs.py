@@ -211,7 +211,7 @@ def works() -> None:
     same(late, total, "a late rank")
     assert 'new_group(backend="gloo")' in error_of(lambda: dist.send(late, 1 - rank))
     assert "Received: RedOpType.BAND" in error_of(lambda: dist.all_reduce(late.int(), dist.ReduceOp.BAND))
-    assert "layout torch.sparse_coo" in error_of(lambda: dist.all_reduce(torch.eye(2).to_sparse()))
+    assert "torch.sparse_coo" in error_of(lambda: dist.all_reduce(torch.eye(2).to_sparse()))
     assert "multiple of 2. Received: [3, 2]" in error_of(
         lambda: dist.all_to_all_single(torch.ones(3, 2), torch.ones(3, 2))
     )
@@ -278,9 +278,10 @@ def wrapped(kind: str, net: nn.Module) -> nn.Module:
         for layer in (layer for layer in net if isinstance(layer, nn.Linear)):
             fully_shard(layer, mesh=mesh)
         return fully_shard(net, mesh=mesh)
-    options: dict[str, Any] = {"bucket_cap_mb": 0.002}
     if kind == "compiled":
-        return torch.compile(nn.parallel.DistributedDataParallel(net, **options), backend="eager")
+        return torch.compile(nn.parallel.DistributedDataParallel(net), backend="eager")
+    # With several buckets what follows PowerSGD's futures would race with the next bucket, on any backend of CPUs.
+    options: dict[str, Any] = {} if kind == "power_sgd" else {"bucket_cap_mb": 0.002}
     if kind == "view":
         options |= {"gradient_as_bucket_view": True, "static_graph": True}
     if kind == "unused":

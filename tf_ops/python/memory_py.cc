@@ -89,8 +89,7 @@ void AddOwnSet(const std::vector<int>& ranks, int number) {
 
 void BindMemory(nb::module_& m) {
   nb::class_<SubmittedRequest>(m, "SubmittedRequest").def("wait", &SubmittedRequest::Wait, nb::arg("seconds"));
-  m.def("submit", &Submit, nb::arg("kind"), nb::arg("name"), nb::arg("tensors"), nb::arg("owners"), nb::arg("op"),
-        nb::arg("root"), nb::arg("splits"), nb::arg("process_set"));
+  m.def("submit", &Submit);
   m.attr("FIRST_OWN_SET") = kFirstOwnSet;
   m.def("add_own_process_set", &AddOwnSet, nb::arg("ranks"), nb::arg("number"));
 }

@@ -30,8 +30,8 @@ class Waiter {
   bool WaitFor(std::chrono::duration<double> limit) const {
     nanobind::gil_scoped_release release;
     const auto is_ready = [&] { return status_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; };
-    const int64_t yield_ns = limit.count() > 0 ? kYieldNs : 0;
-    for (const int64_t start_ns = NowNs(); !is_ready() && NowNs() - start_ns < yield_ns;) sched_yield();
+    const int64_t start_ns = NowNs();
+    while (limit.count() > 0 && !is_ready() && NowNs() - start_ns < kYieldNs) sched_yield();
     return status_.wait_for(limit) == std::future_status::ready;
   }
 
