@@ -214,7 +214,7 @@ class ProcessGroup(dist.ProcessGroup):
             splits: elements for each rank; none: as many to each.
         """
         name = f"torch.{self._members.name}.{next(self._numbers)}"
-        _check(kind, inputs, outputs, op)
+        _check(kind, inputs, outputs)
         results = [target if target.is_contiguous() else target.new_empty(target.shape) for target in outputs]
         sources = [source.contiguous().resolve_conj().resolve_neg() for source in inputs]
         owners = [(_movable(source), _movable(result)) for source, result in zip(sources, results)]
@@ -244,7 +244,7 @@ def _op(opts: Any) -> ReduceOp:
     return _OPS[opts.reduceOp.op]
 
 
-def _check(kind: Kind, inputs: Tensors, outputs: Tensors, op: ReduceOp) -> None:
+def _check(kind: Kind, inputs: Tensors, outputs: Tensors) -> None:
     for tensor in (*inputs, *outputs):
         if tensor.device.type != "cpu" or tensor.layout != torch.strided:
             received = (
@@ -255,9 +255,9 @@ def _check(kind: Kind, inputs: Tensors, outputs: Tensors, op: ReduceOp) -> None:
     if dtypes != [tensor.dtype for tensor in outputs]:
         received = f"{dtypes}, outputs of {[tensor.dtype for tensor in outputs]}"
         raise ValueError(f"Outputs must have the dtypes of the inputs, one for each. Received: inputs of {received}.")
-    whole = [dtype for dtype in dtypes if not dtype.is_floating_point or dtype.itemsize == 1]
-    if kind in REDUCTIONS and whole and (op == ReduceOp.Average or any(dtype.is_floating_point for dtype in whole)):
-        raise ValueError(f"{kind.name} by {op.name} is not defined for {whole[0]}. Cast the tensor first.")
+    eighths = [dtype for dtype in dtypes if dtype.is_floating_point and dtype.itemsize == 1]
+    if kind in REDUCTIONS and eighths:
+        raise ValueError(f"{kind.name} is not defined for {eighths[0]}. Cast the tensor first.")
 
 
 def _movable(tensor: Tensor) -> Tensor:
