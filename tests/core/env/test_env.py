@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -95,3 +96,22 @@ def test_the_page_has_every_variable_once() -> None:
         assert text.count(f"- **`{row['name']}`**") == 1
     assert max(map(len, text.splitlines())) <= 120
     assert not re.search(r"^  (\d+\.|[-+*]) ", text, flags=re.MULTILINE), "a line that looks like an item of a list"
+
+
+@pytest.mark.parametrize(
+    ("variables", "needs"),
+    [
+        ({}, False),
+        ({"PMIX_RANK": "0"}, True),
+        ({"PMIX_RANK": "0", "OMPI_MCA_ess": "singleton"}, False),  # as mpi4py leaves it, without a launcher
+        ({"OMPI_COMM_WORLD_SIZE": "2", "PMIX_RANK": "0", "OMPI_MCA_ess": "singleton"}, True),
+    ],
+    ids=lambda value: "+".join(value) or "none" if isinstance(value, dict) else str(value),
+)
+def test_what_mpi_has_started(variables: dict[str, str], needs: bool) -> None:
+    code = "from smddp_tf._native import loader; print(loader.core().needs_mpi(False, is_initialized=False))"
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI", "PMI", "SMDDP", "MPI"))}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env | variables, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == f"{needs}\n"
