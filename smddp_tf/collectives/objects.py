@@ -125,7 +125,7 @@ def allgather_object(
     """
     name = name or threads.of_thread("allgather_object")
     payload, lengths = _packed(obj), np.empty(len(process_set.ranks or []), np.int64)
-    _move(Kind.ALLGATHER, np.array([payload.size], np.int64), lengths, f"{name}.lengths")
+    _move(Kind.ALLGATHER, np.array([payload.size], np.int64), lengths, name)
     gathered = np.empty(sum(map(_checked, lengths.tolist(), range(lengths.size))), np.uint8)
     _move(Kind.ALLGATHER, payload, gathered, f"{name}.data")
     return [_unpacked(payload, rank) for rank, payload in enumerate(np.split(gathered, np.cumsum(lengths)[:-1]))]
