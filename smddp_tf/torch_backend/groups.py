@@ -105,5 +105,4 @@ def _free_address(store: Any) -> str:
     while isinstance(store, dist.PrefixStore):
         store = store.underlying_store
     host = getattr(store, "host", "") or socket.gethostname()
-    with socket.create_server(("", 0)) as server:
-        return meeting.endpoint(host, server.getsockname()[1], host)
+    return meeting.endpoint(host, launched.free_port(), host)

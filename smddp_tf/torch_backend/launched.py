@@ -8,14 +8,20 @@ import socket
 from smddp_tf import basics
 from smddp_tf.collectives.objects import broadcast_object
 from smddp_tf.lifecycle import placement, rank_variables
+from smddp_tf.link.server import listen
 from smddp_tf.rendezvous import starters
 
 
 def size() -> int | None:
     """How many ranks the launcher has started; None without one, and where `SMDDP_MPI=off` says that MPI's is none."""
-    off = os.environ.get("SMDDP_MPI") == "off" and starters.RANK not in os.environ
-    placed = None if off else placement.find_placement(os.environ)
+    placed = None if starters.mpi_is_off(os.environ) else placement.find_placement(os.environ)
     return placed.size if placed is not None else None
+
+
+def free_port() -> int:
+    """A port of this host at which nobody listens."""
+    with listen("") as free:
+        return int(free.getsockname()[1])
 
 
 def set_variables() -> None:
@@ -28,6 +34,5 @@ def set_variables() -> None:
     basics.init()
     numbers = basics.rank(), basics.size(), basics.local_rank(), basics.local_size()
     os.environ.update(rank_variables.variables_of(placement.Placement(*numbers)))
-    with socket.create_server(("", 0)) as server:
-        address = broadcast_object((socket.gethostname(), str(server.getsockname()[1])), name="torch.address")
+    address = broadcast_object((socket.gethostname(), str(free_port())), name="torch.address")
     os.environ.update(zip(rank_variables.RENDEZVOUS, address))

@@ -73,8 +73,8 @@ class ProcessGroup(dist.ProcessGroup):
 
     def reduce(self, tensors: Tensors, opts: Any) -> Work:
         """As `allreduce`, but only `opts.rootRank`'s tensors change."""
-        is_root = self._rank == opts.rootRank
-        return self.allreduce(tensors if is_root else [tensor.clone() for tensor in tensors], opts)
+        here = tensors if self._rank == opts.rootRank else [tensor.clone() for tensor in tensors]
+        return self.allreduce(here, opts)
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         """Each rank gets one of as many equal parts of every input as there are ranks, by SUM or AVG."""
@@ -228,9 +228,8 @@ class ProcessGroup(dist.ProcessGroup):
             )
             for source, target in owners
         ]
-        wire_dtype = self._wire_dtype if kind in REDUCTIONS else ""
-        in_set = self._members.process_set
-        request = loader.core().submit(kind, name, tensors, owners, (op, wire_dtype), root, splits, in_set)
+        how = (op, self._wire_dtype if kind in REDUCTIONS else "")
+        request = loader.core().submit(kind, name, tensors, owners, how, root, splits, self._members.process_set)
         moved = [(target, result) for target, result in zip(outputs, results) if target is not result]
         result = [target for target, _ in copies] or outputs
         return Work(request, f"{kind.name} {name}", result, [*moved, *copies], self._timeout)
@@ -247,10 +246,8 @@ def _op(opts: Any) -> ReduceOp:
 def _check(kind: Kind, inputs: Tensors, outputs: Tensors) -> None:
     for tensor in (*inputs, *outputs):
         if tensor.device.type != "cpu" or tensor.layout != torch.strided:
-            received = (
-                f"Received: one on {tensor.device}, {tensor.layout}. Move it with .cpu(), or take another backend."
-            )
-            raise ValueError(f'The backend "smddp" takes dense tensors in host memory. {received}')
+            where = f"{tensor.device}, {tensor.layout}. Move it with .cpu(), or take another backend."
+            raise ValueError(f'The backend "smddp" takes dense tensors in host memory. Received: one on {where}')
     dtypes = [tensor.dtype for tensor in inputs]
     if dtypes != [tensor.dtype for tensor in outputs]:
         received = f"{dtypes}, outputs of {[tensor.dtype for tensor in outputs]}"

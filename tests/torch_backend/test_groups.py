@@ -102,22 +102,26 @@ def test_pytorch_and_tensorflow_in_one_process() -> None:
     assert finished.output.count("has started as rank") == 2, finished.output
 
 
-def test_one_process() -> None:
-    code = (
-        "import torch, torch.distributed as dist, smddp_tf.torch\n"
-        "dist.init_process_group('smddp', rank=0, world_size=1, store=dist.HashStore())\n"
-        "t = torch.arange(3.0); dist.all_reduce(t); print(t.tolist(), dist.new_group([0]).size())"
-    )
-    finished = mpirun.launch(["-c", code], None, 30)
-    assert finished.output == "[0.0, 1.0, 2.0] 1\n"
+ALONE = "dist.init_process_group('smddp', rank=0, world_size=1, store=dist.HashStore()); "
 
 
-def test_pytorch_loads_the_backend() -> None:
-    """By the entry point of an installed smddp_tf, without an import of it, and without its native code."""
-    code = (
-        "import sys, torch.distributed as dist\n"
-        "assert 'smddp_tf._core' not in sys.modules\n"
-        "dist.init_process_group('smddp', rank=0, world_size=1, store=dist.HashStore()); print(dist.get_backend())"
-    )
-    finished = mpirun.launch(["-c", code], None, 30)
-    assert finished.output == "smddp\n"
+@pytest.mark.parametrize(
+    ("imports", "then", "printed"),
+    [
+        (
+            "import torch, torch.distributed as dist, smddp_tf.torch",
+            "t = torch.arange(3.0); dist.all_reduce(t); print(t.tolist(), dist.new_group([0]).size())",
+            "[0.0, 1.0, 2.0] 1",
+        ),
+        # By the entry point of an installed smddp_tf, without an import of it, and without its native code.
+        (
+            "import sys, torch.distributed as dist; assert 'smddp_tf._core' not in sys.modules",
+            "print(dist.get_backend())",
+            "smddp",
+        ),
+    ],
+    ids=["imported", "loaded by PyTorch"],
+)
+def test_one_process(imports: str, then: str, printed: str) -> None:
+    finished = mpirun.launch(["-c", f"{imports}\n{ALONE}{then}"], None, 30)
+    assert finished.output == f"{printed}\n"

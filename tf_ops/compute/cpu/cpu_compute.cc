@@ -23,6 +23,7 @@ static_assert(static_cast<int>(DType::kUInt8) == 0 && static_cast<int>(DType::kI
 static_assert(static_cast<int>(DType::kFloat16) == kFirstFloatingType);
 static_assert(static_cast<int>(DType::kFloat64) == kFirstFloatingType + kFloatingTypes - 1);
 static_assert(static_cast<int>(DType::kUInt16) == kReducibleTypes - 1);
+static_assert(static_cast<int>(DType::kInt16) == static_cast<int>(DType::kUInt16) - 1);
 
 int FloatingIndex(DType dtype) { return static_cast<int>(dtype) - kFirstFloatingType; }
 // -1: not an integer type with arithmetic.
