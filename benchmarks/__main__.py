@@ -12,16 +12,18 @@ from rich.console import Console
 
 from benchmarks.findings import Findings, load, machine, save
 from benchmarks.lab import TARGETS, measure_lab, why_not
+from benchmarks.launch import measure_launch
 from benchmarks.peers import CANDIDATES, ROOT, not_installed
 from benchmarks.plots import plot_all
 from benchmarks.report import show
 from benchmarks.steps import measure_steps_in_lab, measure_steps_on_node
 from benchmarks.suites import FULL, QUICK, Effort, measure_cost, measure_node
 from benchmarks.training import suite as training
+from benchmarks.training.alone import measure_alone
 
 __all__ = ["main"]
 
-PARTS = ("node", "steps", "training", "cost", "lab", "lab-steps")
+PARTS = ("node", "steps", "training", "alone", "cost", "launch", "lab", "lab-steps")
 LAB_PARTS = {"lab", "lab-steps"}
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -95,8 +97,12 @@ def measure(options: argparse.Namespace, findings: Findings, console: Console) -
         measure_steps_on_node(say, findings)
     if "training" in parts:
         training.measure_training([*training.BY_NAME], training.effort(options.quick), say, findings)
+    if "alone" in parts:
+        measure_alone(1 if options.quick else 5, say, findings)
     if "cost" in parts:
         measure_cost(say, findings)
+    if "launch" in parts:
+        measure_launch(3 if options.quick else 9, say, findings)
     if "lab" in parts:
         measure_lab(TARGETS, say, findings)
     if "lab-steps" in parts:

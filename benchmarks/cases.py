@@ -46,9 +46,10 @@ class Case:
     """One thing to reduce through one door.
 
     Attributes:
-        door: "array" (NumPy, in place), "bfloat16" and "int8" (the same, with that on the wire), "function" (one tensor
-            in a `tf.function`), "plus" (`x + 1` instead), "reducescatter" (each rank gets a row), "allgather" (equal
-            blocks), "ragged" (rank r brings r parts), "broadcast" (from the last rank);
+        door: "array" (NumPy, in place, asked of the engine), "bfloat16" and "int8" (the same, with that on the wire),
+            "eager" (`hvd.allreduce` of a NumPy array), "function" (one tensor in a `tf.function`), "plus" (`x + 1`
+            instead), "reducescatter" (each rank gets a row), "allgather" (equal blocks), "ragged" (rank r brings r
+            parts), "broadcast" (from the last rank);
             for a model's gradients "list" (an op for each, as in training), "named" (an allreduce for each), "grouped"
             (one for all), and `STEPS`.
         bytes: of float32 values, in total; of a gather those of the result.

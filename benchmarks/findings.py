@@ -59,6 +59,8 @@ class Findings:
         rows: the measured collectives.
         steps: training steps, see `overlap`.
         cost: memory and idle CPU of the engine, see `Smddp.cost`.
+        launch: seconds of each start, see `benchmarks.launch`.
+        alone: seconds of a step on one rank, see `benchmarks.training.alone`.
         about: versions of the candidates.
         notes: who was missing or failed.
     """
@@ -68,6 +70,8 @@ class Findings:
     rows: list[Row] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     cost: dict[str, Any] = field(default_factory=dict)
+    launch: dict[str, list[float]] = field(default_factory=dict)
+    alone: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -117,5 +121,7 @@ def load(paths: Iterable[Path]) -> Findings:
         together.notes += one.notes
         together.machine = together.machine or one.machine
         together.cost = together.cost or one.cost
+        together.launch = together.launch or one.launch
+        together.alone = {**one.alone, **together.alone}
         together.about = {**one.about, **together.about}
     return together

@@ -1,7 +1,8 @@
-"""How long a job takes to begin: `python -m benchmarks.launch` (2 minutes).
+"""How long a job takes to begin: `python -m benchmarks.launch` (2 minutes), a part of `make bench`.
 
 - The first step: from the start of the Python process to the end of the first step of training, on 2 ranks (import,
-  `hvd.init`, tracing, and the first reduction; the slower rank counts) and in one process without smddp_tf, by turns.
+  `hvd.init`, tracing, and the first reduction; the slower rank counts), in one process without smddp_tf, and in two of
+  these that begin at the same time and do not talk to each other: what the machine takes for two.
 - `smddprun -np N true`: a job that does nothing. (Open MPI's mpirun alone is not beside it: with 64 ranks of `true` it
   sometimes never ends.)
 
@@ -11,50 +12,21 @@ Prints medians beside the bars, and writes a JSON file to benchmarks/results.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.findings import machine, results_path
-from benchmarks.measure import duration_text
+from benchmarks.findings import Findings, machine, results_path, save
 from benchmarks.ranks import environment_of_ranks
+from benchmarks.report import console_of, show
+from benchmarks.targets import MANY, ONE_PROCESS, TWO_PROCESSES, TWO_RANKS, of_nothing
 
-__all__ = ["Figure", "figures"]
+__all__ = ["measure_launch"]
 
-FIRST_STEP_OVER_ONE, TWO_RANKS_SECONDS, MANY_RANKS_SECONDS, MANY = 1.15, 0.5, 2.0, 64
 MARK = "FIRST STEP AFTER"
-
-
-class Figure:
-    """A figure beside its bar, which it must not exceed."""
-
-    def __init__(self, what: str, value: float, bar: float, detail: str) -> None:
-        self.what, self.value, self.bar, self.detail = what, value, bar, detail
-
-    def __str__(self) -> str:
-        mark = "pass" if self.value <= self.bar else "MISS"
-        return f"{self.what:48} {self.value:6.3f}   at most {self.bar:<5g} {mark}   {self.detail}"
-
-
-def figures(seconds: dict[str, list[float]]) -> list[Figure]:
-    """The figures of a run.
-
-    Args:
-        seconds: of "first step, one process", "first step, 2 ranks" and "smddprun -np N true".
-    """
-    of = {name: statistics.median(times) for name, times in seconds.items()}
-    one, two = of["first step, one process"], of["first step, 2 ranks"]
-    times = f"{duration_text(two)}, one process without smddp_tf {duration_text(one)}"
-    found = [Figure("first step on 2 ranks, over one process's", two / one, FIRST_STEP_OVER_ONE, times)]
-    for ranks, bar in ((2, TWO_RANKS_SECONDS), (MANY, MANY_RANKS_SECONDS)):
-        taken = of[f"smddprun -np {ranks} true"]
-        found.append(Figure(f"smddprun -np {ranks} true, seconds", taken, bar, duration_text(taken)))
-    return found
 
 
 def first_step(plain: bool) -> None:
@@ -95,12 +67,33 @@ def time_of(command: list[str]) -> float:
     return time.perf_counter() - begin
 
 
-def first_step_of(command: list[str]) -> float:
-    """Seconds of the slowest of the processes that the command runs."""
-    printed = subprocess.run(
-        command, env=environment_of_ranks(), check=True, timeout=120, capture_output=True, text=True
-    ).stdout
+def first_step_of(*commands: list[str]) -> float:
+    """Seconds of the slowest of the processes that the commands run, all at the same time."""
+    environment = environment_of_ranks()
+    running = [subprocess.Popen(each, env=environment, stdout=subprocess.PIPE, text=True) for each in commands]
+    printed = "".join(each.communicate(timeout=120)[0] for each in running)
+    if failed := [each.args for each in running if each.returncode]:
+        raise RuntimeError(f"failed: {failed}")
     return max(float(line.split(MARK)[1].split()[0]) for line in printed.splitlines() if MARK in line)
+
+
+def measure_launch(repeats: int, say: Callable[[str], None], findings: Findings) -> None:
+    """Measures all starts by turns."""
+    say("launch: first steps, and jobs that do nothing")
+    program = [sys.executable, "-m", "benchmarks.launch", "--first-step"]
+    launcher = [sys.executable, "-m", "smddp_tf.run", "--quiet", "-np"]
+    runs: dict[str, Callable[[], float]] = {
+        ONE_PROCESS: lambda: first_step_of([*program, "plain"]),
+        TWO_PROCESSES: lambda: first_step_of([*program, "plain"], [*program, "plain"]),
+        TWO_RANKS: lambda: first_step_of([*launcher, "2", *program, "reduced"]),
+    }
+    for ranks in (2, MANY):
+        runs[of_nothing(ranks)] = lambda ranks=ranks: time_of([*launcher, str(ranks), "true"])
+    findings.launch = {name: [] for name in runs}
+    for turn in range(repeats + 1):  # the first fills the caches
+        for name, run in runs.items():
+            taken = run()
+            findings.launch[name] += [taken] if turn else []
 
 
 def main() -> None:
@@ -111,22 +104,10 @@ def main() -> None:
     if asked.first_step:
         first_step(asked.first_step == "plain")
         return
-    program = [sys.executable, "-m", "benchmarks.launch", "--first-step"]
-    launcher = [sys.executable, "-m", "smddp_tf.run", "--quiet", "-np"]
-    runs: dict[str, Callable[[], float]] = {
-        "first step, one process": lambda: first_step_of([*program, "plain"]),
-        "first step, 2 ranks": lambda: first_step_of([*launcher, "2", *program, "reduced"]),
-    }
-    for ranks in (2, MANY):
-        runs[f"smddprun -np {ranks} true"] = lambda ranks=ranks: time_of([*launcher, str(ranks), "true"])
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(asked.repeats + 1):  # the first fills the caches
-        for name, run in runs.items():
-            taken = run()
-            seconds[name] += [taken] if turn else []
-    print(*figures(seconds), sep="\n")
-    path = results_path("launch")
-    path.write_text(json.dumps({"machine": machine(), "seconds": seconds}, indent=1) + "\n", encoding="utf-8")
+    findings, path = Findings(machine=machine()), results_path("launch")
+    measure_launch(asked.repeats, print, findings)
+    save(findings, path)
+    show(findings, console_of(150))
     print(f"written to {path}")
 
 

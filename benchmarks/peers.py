@@ -65,7 +65,7 @@ _QUIET_TF = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 CANDIDATES = {
     candidate.name: candidate
     for candidate in (
-        Candidate("smddp_tf", "smddp", ("array", "plus", *_TF_DOORS), "", OPEN_MPI, {**ROOT_MPI, **_QUIET_TF}),
+        Candidate("smddp_tf", "smddp", ("array", "eager", "plus", *_TF_DOORS), "", OPEN_MPI, {**ROOT_MPI, **_QUIET_TF}),
         Candidate(
             "copied tensors",
             "smddp",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 
 from rich.console import Console
@@ -16,6 +17,7 @@ __all__ = ["console_of", "show"]
 
 DOORS = {
     "array": "NumPy",
+    "eager": "NumPy, eager",
     "function": "tf.function",
     "list": "gradients",
     "named": "by name",
@@ -42,6 +44,8 @@ def show(findings: Findings, console: Console) -> None:
         console.print(_node_table(findings, ranks))
     for model in dict.fromkeys(row.model for row in findings.rows if row.place == TRAINING):
         console.print(_training_table(findings, model))
+    if findings.alone:
+        console.print(_alone_table(findings))
     for place in sorted({row.place for row in findings.rows} - {NODE, TRAINING}):
         console.print(_lab_table(findings, place))
     if findings.steps:
@@ -94,6 +98,18 @@ def _training_table(findings: Findings, model: str) -> Table:
         times = [_time(of_ranks[ranks]) if ranks in of_ranks else "-" for ranks in (1, 2)]
         wrong = sum(row.wrong for row in of_ranks.values())
         table.add_row(name, *times, "-" if share is None else f"{share:.2f}", str(wrong))
+    return table
+
+
+def _alone_table(findings: Findings) -> Table:
+    table = Table(title="training on one core: median of processes (fastest - slowest)")
+    table.add_column("model")
+    names = list(dict.fromkeys(name for of_model in findings.alone.values() for name in of_model))
+    for name in names:
+        table.add_column(name, justify="right")
+    for model, of_model in findings.alone.items():
+        times = [(statistics.median(of_model[name]), min(of_model[name]), max(of_model[name])) for name in names]
+        table.add_row(model, *("{} ({} - {})".format(*map(duration_text, time)) for time in times))
     return table
 
 

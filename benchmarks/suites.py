@@ -27,7 +27,7 @@ class Effort:
     ranks: tuple[int, ...]
     array_bytes: tuple[int, ...]
     models: tuple[str, ...] = tuple(MODELS)
-    doors: tuple[str, ...] = ("array", "plus", "function", "list", "named", "grouped", *STEPS)
+    doors: tuple[str, ...] = ("array", "eager", "plus", "function", "list", "named", "grouped", *STEPS)
 
 
 QUICK = Effort(3, 0.25, (2, 4), (4, 4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB), ("ResNet-50", "BERT-base"))
@@ -46,6 +46,7 @@ def tensorflow_cases(effort: Effort, ranks: int) -> list[Case]:
         return []
     largest = 256 * MIB if ranks == 2 else 64 * MIB
     cases = [
+        *(Case("eager", size) for size in (4, 64 * KIB, MIB)),
         Case("plus", 4),
         *(Case("function", size) for size in (4, MIB, 16 * MIB, 64 * MIB, 256 * MIB) if size <= largest),
     ]

@@ -50,6 +50,8 @@ class Smddp:
 
         if case.door in STEPS:
             return tensorflow_doors.prepare_step(case, hvd.rank(), hvd.size(), hvd)
+        if case.door == "eager":
+            return self._eager(case)
         if case.door == "plus":
             return tensorflow_doors.plus_one(case.bytes // 4)
         reduce = {"function": _one, "named": _named, "grouped": _grouped, "list": _planned(case)}[case.door]
@@ -71,6 +73,14 @@ class Smddp:
             wrong = wrong_elements(array, hvd.size(), values=values)
         array.fill(0)
         return Prepared(run, wrong)
+
+    def _eager(self, case: Case) -> Prepared:
+        array = input_values(hvd.rank(), (case.bytes // 4,))
+
+        def run() -> Any:
+            return hvd.allreduce(array, name="bench.eager", op=hvd.Sum)
+
+        return Prepared(run, wrong_elements(run().numpy(), hvd.size()))
 
     def _rows(self, case: Case) -> Prepared:
         import tensorflow as tf

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from benchmarks import cases, findings, lab, lab_worker, measure, peers, plots, report, shapes, suites, targets
 from benchmarks.training import suite as training
-from benchmarks.training.models import parameters_of
+from benchmarks.training.models import FIVE_MS, MODELS, parameters_of
 
 MIB = 1 << 20
 
@@ -159,6 +159,11 @@ def test_every_target_needs_only_what_the_suites_measure():
         for model in one.doors
         for ranks in (1, 2)
     ]
+    of_a_model = {who: [1.0] for who in (targets.PLAIN, targets.OURS, targets.UNWRAPPED)}
+    found.alone = {model: of_a_model for model in MODELS if model != FIVE_MS}
+    jobs = [targets.of_nothing(ranks) for ranks in (2, targets.MANY)]
+    starts = (targets.ONE_PROCESS, targets.TWO_PROCESSES, targets.TWO_RANKS, *jobs)
+    found.launch = {name: [1.0] for name in starts}
     assert [one.what for one in targets.verdicts(found) if one.measured is None] == []
 
 

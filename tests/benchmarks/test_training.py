@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("rich")
 from rich.console import Console
 
-from benchmarks import findings, launch, report, targets
+from benchmarks import findings, report, targets
 from benchmarks.training import common, models, suite
 
 
@@ -92,10 +92,9 @@ def test_the_share_of_communication_beside_a_peers(ours, passed):
 
 
 def test_steps_are_compared_with_the_ways_of_tensorflow_and_with_fit_alone():
-    rows = [row("smddp_tf", 1, 0.0102), row("Keras fit", 1, 0.01), row("smddp_tf", 2, 0.03), row("Horovod", 2, 0.02)]
+    rows = [row("smddp_tf", 2, 0.03), row("Horovod", 2, 0.02)]
     rows += [row("smddp_tf", 2, 0.0054, "5 ms"), row("Keras fit", 2, 0.005, "5 ms")]
     assert verdict_of(rows, "MLP training: step over Horovod's").measured == pytest.approx(1.5)
-    assert verdict_of(rows, "MLP training, one rank").measured == pytest.approx(1.02)
     assert verdict_of(rows, "step of 5 ms, np 2").measured == pytest.approx(1.08)
 
 
@@ -111,12 +110,29 @@ def test_the_table_shows_both_steps_and_the_share():
     assert "40.0 ms" in peer
 
 
-def test_figures_of_a_launch():
-    seconds = {"first step, one process": [2.0, 4.0, 3.0], "first step, 2 ranks": [3.3]}
-    seconds |= {f"smddprun -np {ranks} true": [0.01 * ranks] for ranks in (2, 64)}
-    first, two, many = launch.figures(seconds)
-    assert first.value == pytest.approx(1.1)
-    assert (two.value, many.value) == pytest.approx((0.02, 0.64))
-    assert "pass" in str(many)
-    seconds["smddprun -np 64 true"] = [2.5]
-    assert "MISS" in str(launch.figures(seconds)[-1])
+def of_launch(**more: list[float]) -> dict[str, targets.Verdict]:
+    seconds = {"first step, one process": [2.0, 4.0, 3.0], "first step, two processes": [3.2]}
+    seconds |= {"first step, 2 ranks": [3.6]} | {f"smddprun -np {ranks} true": [0.01 * ranks] for ranks in (2, 64)}
+    found = targets.verdicts(findings.Findings(launch={**seconds, **more}))
+    return {one.what: one for one in found if "first step" in one.what or "smddprun" in one.what}
+
+
+def test_verdicts_on_a_launch():
+    found = of_launch()
+    assert found["first step on 2 ranks over that of one process without us"].measured == pytest.approx(1.2)
+    assert found["first step on 2 ranks over that of two processes without us"].measured == pytest.approx(1.125)
+    assert [found[f"smddprun -np {ranks} true"].measured for ranks in (2, 64)] == pytest.approx([0.02, 0.64])
+    assert [one.passed for one in found.values()] == [False, True, True, True]
+    assert of_launch(**{"smddprun -np 64 true": [2.5]})["smddprun -np 64 true"].passed is False
+
+
+def test_fit_on_one_rank_is_compared_with_other_processes_and_with_the_same():
+    seconds = {"Keras fit": [0.01, 0.014, 0.012], "smddp_tf": [0.0126, 0.02, 0.011]}
+    alone = {"MLP": {**seconds, "optimizer not wrapped": [0.0125]}}
+    found = {one.what: one for one in targets.verdicts(findings.Findings(alone=alone))}
+    over = "MLP training, one rank: step over"
+    assert found[f"{over} `fit` without us"].measured == pytest.approx(1.05)
+    assert found[f"{over} one with Keras's optimizer"].measured == pytest.approx(1.008)
+    text = io.StringIO()
+    report.show(findings.Findings(alone=alone), Console(file=text, width=160))
+    assert "12.0 ms (10.0 ms - 14.0 ms)" in text.getvalue()
