@@ -21,6 +21,8 @@ MPIRUN := $(BIN)/mpirun $(if $(filter 0,$(shell id -u)),--allow-run-as-root) --o
 # The greetings of TensorFlow and oneDNN drown the output of several ranks.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export TF_ENABLE_ONEDNN_OPTS ?= 0
+# Benchmarks measure what programs get, where TensorFlow uses oneDNN unless the user has set this variable.
+AS_USERS := $(if $(filter file,$(origin TF_ENABLE_ONEDNN_OPTS)),env -u TF_ENABLE_ONEDNN_OPTS)
 # Else each of the thousand processes of `make test` compiles the modules of smddp_tf and tests that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -159,10 +161,10 @@ soak: build  ## 100,000 collectives, 1,000 starts, 10,000 tensors, 3 GiB, 16 ran
 	@$(BIN)/python -m tests.soak $(ARGS)
 
 bench: build $(VENV)/.smddp-bench  ## Measure everything against its peers, print the targets (ARGS=--quick)
-	@$(BIN)/python -m benchmarks --plots $(ARGS)
+	@$(AS_USERS) $(BIN)/python -m benchmarks --plots $(ARGS)
 
 bench-lab: build $(VENV)/.smddp-bench  ## Measure between nodes of the lab (root and TUN)
-	@$(BIN)/python -m benchmarks.lab $(ARGS)
+	@$(AS_USERS) $(BIN)/python -m benchmarks.lab $(ARGS)
 
 test-lab: build  ## Launch over two hosts: network namespaces of the lab (root and TUN)
 	@$(BIN)/python -m pytest tests/lab $(ARGS)
@@ -217,10 +219,10 @@ test-faults: build  ## Failures with real processes, and the table of promises (
 	@$(BIN)/python -m tests.faults $(ARGS)
 
 bench-scaling: build $(VENV)/.smddp-bench  ## Weak scaling over 1 to 8 hosts of the lab, beside Horovod (about 40 minutes)
-	@$(BIN)/python -m benchmarks.scaling $(ARGS)
+	@$(AS_USERS) $(BIN)/python -m benchmarks.scaling $(ARGS)
 
 bench-elastic: build $(VENV)/.smddp-bench  ## Hosts of the lab that come and go, beside Elastic Horovod (25 minutes; ARGS="--seconds 60": 3)
-	@$(BIN)/python -m benchmarks.elastic $(ARGS)
+	@$(AS_USERS) $(BIN)/python -m benchmarks.elastic $(ARGS)
 
 bench-simulate: build $(VENV)/.smddp-bench  ## Steps on up to 512 hosts, simulated (ARGS=FILE of bench-scaling; libsimgrid-dev)
 	@PYTHON=$(BIN)/python benchmarks/envs.sh simgrid
@@ -235,7 +237,7 @@ bench-horovod: setup  ## The same for Horovod, which is compiled (about 4 minute
 # With the environment of `make setup` where there is one, else with $(PYTHON).
 GPU_PYTHON = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 gpu-check:  ## Check and time the GPU path on this machine's GPU (9 minutes at most; docs/gpu.md)
-	@$(GPU_PYTHON) -m benchmarks.gpu $(ARGS)
+	@$(AS_USERS) $(GPU_PYTHON) -m benchmarks.gpu $(ARGS)
 
 gpu-dry-run: build  ## The same without a GPU, in small: does the program run? (2 minutes)
 	@$(BIN)/python -m benchmarks.gpu --dry-run --in-place $(ARGS)

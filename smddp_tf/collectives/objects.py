@@ -19,7 +19,7 @@ import numpy as np
 from smddp_tf import basics
 from smddp_tf._native import loader, threads
 from smddp_tf._native.requests import NO_LIMIT, Kind
-from smddp_tf.collectives.reduce_op import Sum
+from smddp_tf.collectives.reduce_op import ReduceOp, Sum
 from smddp_tf.collectives.root_ranks import checked_root
 from smddp_tf.process_sets import ProcessSet, current, global_process_set, scoped
 
@@ -64,10 +64,10 @@ def broadcast_object(
     is_root = basics.rank() == root_rank
     payload = _packed(obj) if is_root else np.empty(0, np.uint8)
     length = np.array([payload.size], np.int64)
-    _move(Kind.BROADCAST, length, length, f"{name}.length", root_rank)
+    move(Kind.BROADCAST, length, length, f"{name}.length", root_rank)
     if not is_root:
         payload = np.empty(_checked(int(length[0]), root_rank), np.uint8)
-    _move(Kind.BROADCAST, payload, payload, f"{name}.data", root_rank)
+    move(Kind.BROADCAST, payload, payload, f"{name}.data", root_rank)
     result: Any = obj if is_root and payload[0] == _OBJECT else _unpacked(payload, root_rank)
     return cast(Object, result)
 
@@ -125,15 +125,25 @@ def allgather_object(
     """
     name = name or threads.of_thread("allgather_object")
     payload, lengths = _packed(obj), np.empty(len(process_set.ranks or []), np.int64)
-    _move(Kind.ALLGATHER, np.array([payload.size], np.int64), lengths, name)
+    move(Kind.ALLGATHER, np.array([payload.size], np.int64), lengths, name)
     gathered = np.empty(sum(map(_checked, lengths.tolist(), range(lengths.size))), np.uint8)
-    _move(Kind.ALLGATHER, payload, gathered, f"{name}.data")
+    move(Kind.ALLGATHER, payload, gathered, f"{name}.data")
     return [_unpacked(payload, rank) for rank, payload in enumerate(np.split(gathered, np.cumsum(lengths)[:-1]))]
 
 
-def _move(kind: Kind, array: np.ndarray, result: np.ndarray, name: str, root: int = 0) -> None:
+def move(kind: Kind, array: np.ndarray, result: np.ndarray, name: str, root: int = 0, op: ReduceOp = Sum) -> None:
+    """Sends NumPy arrays of one dimension, without TensorFlow, and waits.
+
+    Args:
+        kind: the collective.
+        array: what this rank brings, C-contiguous.
+        result: what it gets, of the same dtype; may be `array`.
+        name: the name by which the ranks match the request.
+        root: the rank whose values all get, of a broadcast.
+        op: the reduction.
+    """
     memory = (array.dtype.name, [array.size], array.ctypes.data, result.ctypes.data, result.size)
-    loader.core().submit(kind, name, [memory], (array, result), (Sum, ""), root, [], current()).wait(NO_LIMIT)
+    loader.core().submit(kind, name, [memory], (array, result), (op, ""), root, [], current()).wait(NO_LIMIT)
 
 
 def _checked(length: int, rank: int) -> int:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
+from smddp_tf._native.requests import Kind
 from smddp_tf._native.threads import of_thread
 from smddp_tf._warn import warn
 from smddp_tf.basics import rank, size
@@ -30,9 +30,10 @@ def any_rank(flag: bool, name: str) -> bool:
     if size() == 1:
         return flag
     began = time.perf_counter_ns()
-    found = bool(ops.allreduce(tf.constant(int(flag), tf.int32), op=reduce_op.Max, name=of_thread(name)))
+    answer = np.array([flag], np.int32)
+    objects.move(Kind.ALLREDUCE, answer, answer, of_thread(name), op=reduce_op.Max)
     asked_ranks(began)
-    return found
+    return bool(answer[0])
 
 
 def numbers_of_ranks(numbers: Sequence[float], name: str) -> Any:

@@ -87,4 +87,5 @@ def rule(name: str) -> Callable[[Callable[[Recording, Parameters], Iterator[Find
 
 @functools.cache
 def _table() -> dict[str, Any]:
-    return dict(yaml.safe_load(Path(__file__).with_name("rules.yaml").read_text(encoding="utf-8")))
+    fastest = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # importing smddp_tf.keras waits for it
+    return dict(yaml.load(Path(__file__).with_name("rules.yaml").read_text(encoding="utf-8"), fastest))

@@ -57,7 +57,7 @@ def open_mpi_parameters(fabric: str, major: int, environment: Mapping[str, str])
         return [("pml", "ucx"), ("pml_ucx_tls", "any"), ("pml_ucx_devices", "any")]
     if fabric == "tcp":
         return [("pml", "ob1"), ("btl", "self,vader,tcp" if major < 5 else "self,sm,tcp")]
-    return [("pml", "ob1"), *([("btl", "^openib")] if major < 5 else [])]
+    return [("pml", "ob1"), ("btl", "^openib,ofi")]  # where "ofi" finds no fabric, MPI_Init of 5 sleeps for a second
 
 
 def mpich_variables(fabric: str) -> dict[str, str]:

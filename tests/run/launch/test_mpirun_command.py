@@ -20,9 +20,9 @@ def dry_run(monkeypatch, capsys) -> DryRun:
     ("mpi", "expected"),
     [
         (OPEN_MPI_5, "/opt/bin/mpirun -np 2 -H localhost:2 --bind-to none --map-by slot --mca pml ob1 "
-                     "--mca btl_tcp_if_include lo -x PYTHONUNBUFFERED train --lr 1"),
+                     "--mca btl ^openib,ofi --mca btl_tcp_if_include lo -x PYTHONUNBUFFERED train --lr 1"),
         (OPEN_MPI_4, "/opt/bin/mpirun -np 2 -H localhost:2 --bind-to none --map-by slot --mca pml ob1 "
-                     "--mca btl ^openib --mca btl_tcp_if_include lo -x PYTHONUNBUFFERED train --lr 1"),
+                     "--mca btl ^openib,ofi --mca btl_tcp_if_include lo -x PYTHONUNBUFFERED train --lr 1"),
         (HYDRA, "/opt/bin/mpiexec.hydra -n 2 -hosts localhost -ppn 2 -bind-to none train --lr 1"),
     ],
     ids=["Open MPI 5", "Open MPI 4", "MPICH"],
@@ -35,13 +35,14 @@ def test_one_host(dry_run: DryRun, mpi, expected: str) -> None:
 @pytest.mark.parametrize(
     ("mpi", "expected"),
     [
-        (OPEN_MPI_5, "/opt/bin/mpirun -np 4 -H h1:2,h2:2 --bind-to none --map-by slot --mca pml ob1 --mca "
-                     "btl_tcp_if_include 10.0.0.0/24 --prtemca prte_if_include 10.0.0.0/24 --prtemca plm_ssh_args "
-                     "-p!22!-i!/key --prtemca oob_tcp_keepalive_time 10 --prtemca oob_tcp_keepalive_intvl 5 --prtemca "
-                     "oob_tcp_keepalive_probes 4 -x PYTHONUNBUFFERED -x DATA -x PATH train"),
-        (OPEN_MPI_4, "/opt/bin/mpirun -np 4 -H h1:2,h2:2 --bind-to none --map-by slot --mca pml ob1 --mca btl ^openib "
-                     "--mca btl_tcp_if_include 10.0.0.0/24 --mca oob_tcp_if_include 10.0.0.0/24 --mca plm_rsh_args "
-                     "-p!22!-i!/key --mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 5 --mca "
+        (OPEN_MPI_5, "/opt/bin/mpirun -np 4 -H h1:2,h2:2 --bind-to none --map-by slot --mca pml ob1 --mca btl "
+                     "^openib,ofi --mca btl_tcp_if_include 10.0.0.0/24 --prtemca prte_if_include 10.0.0.0/24 --prtemca "
+                     "plm_ssh_args -p!22!-i!/key --prtemca oob_tcp_keepalive_time 10 --prtemca "
+                     "oob_tcp_keepalive_intvl 5 --prtemca oob_tcp_keepalive_probes 4 -x PYTHONUNBUFFERED -x "
+                     "DATA -x PATH train"),
+        (OPEN_MPI_4, "/opt/bin/mpirun -np 4 -H h1:2,h2:2 --bind-to none --map-by slot --mca pml ob1 --mca btl "
+                     "^openib,ofi --mca btl_tcp_if_include 10.0.0.0/24 --mca oob_tcp_if_include 10.0.0.0/24 --mca "
+                     "plm_rsh_args -p!22!-i!/key --mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 5 --mca "
                      "oob_tcp_keepalive_probes 4 -x PYTHONUNBUFFERED -x DATA -x PATH train"),
         (HYDRA, "HYDRA_LAUNCHER_EXTRA_ARGS=-p!22!-i!/key /opt/bin/mpiexec.hydra -n 4 -hosts h1,h2 "
                 "-ppn 2 -bind-to none -iface eth0 train"),
@@ -142,8 +143,10 @@ def test_what_the_user_sets_replaces_our_default(dry_run: DryRun) -> None:
     )
     assert values_of(words, "--bind-to") == ["core"]
     assert values_of(words, "--map-by") == ["numa"]
-    assert values_of(words, "--mca", 2) == ["pml ucx", "btl_tcp_if_exclude a"]
-    words = dry_run("-np", "2", "t", env={"OMPI_MCA_pml": "cm", "OMPI_MCA_btl_tcp_if_exclude": "b"})
+    assert values_of(words, "--mca", 2) == ["btl ^openib,ofi", "pml ucx", "btl_tcp_if_exclude a"]
+    words = dry_run(
+        "-np", "2", "t", env={"OMPI_MCA_pml": "cm", "OMPI_MCA_btl": "^a", "OMPI_MCA_btl_tcp_if_exclude": "b"}
+    )
     assert values_of(words, "--mca", 2) == []
     words = dry_run("-np", "2", "--binding-args", "-bind-to socket", "t")
     assert ("--bind-to" in words, "--map-by" in words, values_of(words, "-bind-to")) == (False, False, ["socket"])
@@ -153,7 +156,7 @@ def test_what_the_user_sets_replaces_our_default(dry_run: DryRun) -> None:
 @pytest.mark.parametrize(
     ("words", "variables", "expected"),
     [
-        (["--fabric", "auto"], {}, ["pml ob1"]),
+        (["--fabric", "auto"], {}, ["pml ob1", "btl ^openib,ofi"]),
         (["--fabric", "tcp"], {}, ["pml ob1", "btl self,sm,tcp"]),
         (["--fabric", "ofi"], {}, ["pml cm", "mtl ofi"]),
         (["--fabric", "ofi"], {"FI_PROVIDER": "efa"}, ["pml cm", "mtl ofi", "opal_common_ofi_provider_include efa"]),

@@ -2,9 +2,6 @@
 
 #include <dlfcn.h>
 
-#include <filesystem>
-#include <system_error>
-
 #include "core/env/env.h"
 
 namespace smddp {
@@ -17,21 +14,11 @@ constexpr int kProcessFailed = -1, kRevoked = -1;
 #endif
 
 struct Calls {
-  int (*acknowledge)(MPI_Comm);
-  int (*failed)(MPI_Comm, MPI_Group*);
-
-  template <class Call>
-  void Find(const char* name, Call* call) {
-    *call = reinterpret_cast<Call>(dlsym(RTLD_DEFAULT, name));
-    complete &= *call != nullptr;
-  }
-
-  Calls() {
-    Find("MPIX_Comm_failure_ack", &acknowledge);
-    Find("MPIX_Comm_failure_get_acked", &failed);
-  }
-
-  bool complete = kProcessFailed >= 0;
+  using Acknowledge = int (*)(MPI_Comm);
+  using Failed = int (*)(MPI_Comm, MPI_Group*);
+  const Acknowledge acknowledge = reinterpret_cast<Acknowledge>(dlsym(RTLD_DEFAULT, "MPIX_Comm_failure_ack"));
+  const Failed failed = reinterpret_cast<Failed>(dlsym(RTLD_DEFAULT, "MPIX_Comm_failure_get_acked"));
+  const bool complete = kProcessFailed >= 0 && acknowledge != nullptr && failed != nullptr;
 };
 
 const Calls& Mpix() {
@@ -45,20 +32,10 @@ int ClassOf(int code) {
   return error_class;
 }
 
-// InfiniBand, RoCE, EFA, Omni-Path; Slingshot.
-bool HasFabric() {
-  std::error_code error;
-  for (const char* devices : {"/sys/class/infiniband", "/sys/class/cxi"}) {
-    const std::filesystem::directory_iterator found(devices, error);
-    if (!error && found != std::filesystem::directory_iterator()) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 void AskMpiToReportLosses() {
-  if (Mpix().complete && !MpiMayUseFabric(HasFabric())) SetDefault("OMPI_MCA_mpi_ft_enable", "1");
+  if (Mpix().complete) SetDefault("OMPI_MCA_mpi_ft_enable", "1");
 }
 
 bool MeansLoss(int code) {

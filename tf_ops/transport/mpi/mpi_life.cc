@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 #include "core/env/env.h"
 #include "core/process/forked.h"
@@ -41,6 +43,16 @@ void FinalizeAtExit(int exit_code, void*) {
   if (g_end_last) usleep(kEndLastMicroseconds);
 }
 
+// InfiniBand, RoCE, EFA, Omni-Path; Slingshot.
+bool HasFabric() {
+  std::error_code error;
+  for (const char* devices : {"/sys/class/infiniband", "/sys/class/cxi"}) {
+    const std::filesystem::directory_iterator found(devices, error);
+    if (!error && found != std::filesystem::directory_iterator()) return true;
+  }
+  return false;
+}
+
 Status CheckThreadLevel() {
   int level = 0;
   SMDDP_MPI(MPI_Query_thread(&level));
@@ -58,7 +70,11 @@ Status InitializeMpi(const Deadline& deadline) {
   // Open MPI's protocol for large messages over TCP uses links in one direction at a time (docs/decisions/0003);
   // plain sends do not.
   SetDefault("OMPI_MCA_btl_tcp_flags", "1");
-  AskMpiToReportLosses();
+  if (!MpiMayUseFabric(HasFabric())) {
+    AskMpiToReportLosses();
+    // For one-sided transfers through libfabric: where this component finds no fabric, MPI_Init sleeps for a second.
+    SetDefault("OMPI_MCA_btl", "^openib,ofi");
+  }
   int provided = 0;
   SMDDP_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
   g_ends_at_exit = on_exit(FinalizeAtExit, nullptr) == 0;
