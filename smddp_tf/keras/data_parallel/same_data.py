@@ -74,8 +74,9 @@ class Digests:
         labels = batch[1] if isinstance(batch, (tuple, list)) and len(batch) in (2, 3) else ()
         digests = [_digest([leaf for leaf in _tensors(labels) if leaf.shape.rank in (1, 2)]), _digest(_tensors(batch))]
         before = tf.where(number > 0, self._running[(number - 1) % _KEPT], 0)
-        self._running.scatter_nd_update([[number % _KEPT]], [before * _FACTOR + tf.stack(digests)])
-        self._read.assign(number + 1)
+        noted = self._running.scatter_nd_update([[number % _KEPT]], [before * _FACTOR + tf.stack(digests)])
+        with tf.control_dependencies([noted]):  # `compare`, on another thread, reads the number first
+            self._read.assign(number + 1)
 
     def begin_batch(self, batch: int) -> None:
         """Compares the ranks before the batches 1, 2, 4, 8 and so on of a `fit`; all call it at the same step."""

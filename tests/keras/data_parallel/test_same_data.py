@@ -261,3 +261,17 @@ def test_clear_session_leaves_the_distribution(rank, mpi):
         assert keras.distribution.distribution() is None
     everybody = mpi.allgather(weights(net))
     assert all(np.array_equal(theirs, everybody[0]) for theirs in everybody)
+
+
+def test_a_batch_is_counted_after_it_was_noted():
+    """Or another thread finds the number of batches without the digest of the last one."""
+    digests = Digests()
+    batch = tf.TensorSpec([4, 5]), tf.TensorSpec([4, 1])
+    graph = tf.function(digests.note).get_concrete_function(tf.TensorSpec([], tf.int64), batch).graph
+    operations = graph.get_operations()
+    waits_for = [operation for operation in operations if operation.type == "AssignVariableOp"]
+    assert len(waits_for) == 1
+    for operation in waits_for:
+        waits_for += [other for other in operation.control_inputs if other not in waits_for]
+        waits_for += [each.op for each in operation.inputs if each.op not in waits_for]
+    assert "ResourceScatterNdUpdate" in {operation.type for operation in waits_for}
