@@ -19,10 +19,10 @@ from types import TracebackType
 from typing import Any
 
 from benchmarks.cases import GATHERS, Case
-from benchmarks.findings import Findings, Row, machine, results_path, save
+from benchmarks.findings import Findings, Row, machine, results_path
 from benchmarks.measure import Timing, slowest_rank, wire_bound
 from benchmarks.peers import ROOT
-from benchmarks.report import console_of, show
+from benchmarks.report import console_of, finish
 
 __all__ = ["FULL", "TARGETS", "Lab", "LabError", "Setting", "measure_lab", "why_not"]
 
@@ -219,9 +219,7 @@ def main() -> None:
     findings = Findings(machine=machine())
     measure_lab(settings, console.print, findings)
     path = options.output or results_path("lab")
-    save(findings, path)
-    show(findings, console)
-    console.print(f"written to {path}")
+    finish(findings, path, console)
 
 
 if __name__ == "__main__":

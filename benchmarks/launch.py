@@ -17,11 +17,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.findings import Findings, machine, results_path, save
+from benchmarks.findings import Findings, machine, results_path
 from benchmarks.ranks import environment_of_ranks
-from benchmarks.report import console_of, show
+from benchmarks.report import console_of, finish
 from benchmarks.targets import MANY, ONE_PROCESS, TWO_PROCESSES, TWO_RANKS, of_nothing
 
 __all__ = ["measure_launch"]
@@ -61,20 +62,23 @@ def seconds_since_start() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
+def printed_by(command: list[str]) -> str:
+    """Runs a command to its end. It is killed after two minutes."""
+    environment = environment_of_ranks()
+    return subprocess.run(command, env=environment, check=True, timeout=120, capture_output=True, text=True).stdout
+
+
 def time_of(command: list[str]) -> float:
     begin = time.perf_counter()
-    subprocess.run(command, env=environment_of_ranks(), check=True, timeout=120, capture_output=True)
+    printed_by(command)
     return time.perf_counter() - begin
 
 
 def first_step_of(*commands: list[str]) -> float:
     """Seconds of the slowest of the processes that the commands run, all at the same time."""
-    environment = environment_of_ranks()
-    running = [subprocess.Popen(each, env=environment, stdout=subprocess.PIPE, text=True) for each in commands]
-    printed = "".join(each.communicate(timeout=120)[0] for each in running)
-    if failed := [each.args for each in running if each.returncode]:
-        raise RuntimeError(f"failed: {failed}")
-    return max(float(line.split(MARK)[1].split()[0]) for line in printed.splitlines() if MARK in line)
+    with ThreadPoolExecutor(len(commands)) as pool:
+        lines = "".join(pool.map(printed_by, commands)).splitlines()
+    return max(float(line.split(MARK)[1].split()[0]) for line in lines if MARK in line)
 
 
 def measure_launch(repeats: int, say: Callable[[str], None], findings: Findings) -> None:
@@ -106,9 +110,7 @@ def main() -> None:
         return
     findings, path = Findings(machine=machine()), results_path("launch")
     measure_launch(asked.repeats, print, findings)
-    save(findings, path)
-    show(findings, console_of(150))
-    print(f"written to {path}")
+    finish(findings, path, console_of(150))
 
 
 if __name__ == "__main__":

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import statistics
 import sys
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cases import least_bytes
-from benchmarks.findings import NODE, TRAINING, Findings, Row
+from benchmarks.findings import NODE, TRAINING, Findings, Row, save
 from benchmarks.measure import algorithm_bandwidth, bus_bandwidth, duration_text, three_digits
 from benchmarks.targets import Verdict, communication_share, lab_shape, verdicts, wire_ratio
 
-__all__ = ["console_of", "show"]
+__all__ = ["console_of", "finish", "show"]
 
 DOORS = {
     "array": "NumPy",
@@ -36,6 +37,13 @@ MARKS = {True: "[green]pass[/]", False: "[red]MISS[/]"}
 def console_of(width: int) -> Console:
     """The terminal, or a file of so many columns."""
     return Console(width=None if sys.stdout.isatty() else width)
+
+
+def finish(findings: Findings, path: Path, console: Console) -> None:
+    """Writes the results file, and prints what is in it."""
+    save(findings, path)
+    show(findings, console)
+    console.print(f"written to {path}")
 
 
 def show(findings: Findings, console: Console) -> None:

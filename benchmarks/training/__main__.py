@@ -6,8 +6,8 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks.findings import Findings, machine, results_path, save
-from benchmarks.report import console_of, show
+from benchmarks.findings import Findings, machine, results_path
+from benchmarks.report import console_of, finish
 from benchmarks.training.models import MODELS
 from benchmarks.training.suite import BY_NAME, Effort, effort, measure_training, not_installed
 
@@ -35,9 +35,7 @@ def main() -> None:
     findings.notes += [f"{name}: not installed (make bench-peers, make bench-horovod)" for name in not_installed()]
     path = options.output or results_path("training")
     measure_training(options.only.split(";"), how_long, say, findings)
-    save(findings, path)
-    show(findings, console)
-    console.print(f"written to {path}")
+    finish(findings, path, console)
     if any(row.wrong for row in findings.rows) or any(note.startswith("smddp_tf") for note in findings.notes):
         raise SystemExit("something was wrong, see above")
 

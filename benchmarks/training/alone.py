@@ -13,21 +13,22 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from benchmarks.findings import Findings, machine, results_path, save
+from benchmarks.findings import Findings, machine, results_path
 from benchmarks.ranks import environment_of_ranks
-from benchmarks.report import console_of, show
+from benchmarks.report import console_of, finish
 from benchmarks.targets import OURS, PLAIN, UNWRAPPED
 from benchmarks.training.models import FIVE_MS, MODELS
+from benchmarks.training.worker import Trainer
 
 __all__ = ["measure_alone"]
 
-TURNS, TURN_SECONDS, WARM_STEPS = 3, 0.7, 5
+TURNS, TURN_SECONDS, FIRST_STEPS = 3, 0.7, 5
 
 
 def measure_alone(processes: int, say: Callable[[str], None], findings: Findings) -> None:
     """Measures both ways in so many processes each."""
     say(f"training on one core: {processes} processes each")
-    environment = {**environment_of_ranks(), "TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "1"}
+    environment = {**environment_of_ranks(), "OMP_NUM_THREADS": "1"}
     for way in (PLAIN, OURS) * processes:
         command = ["taskset", "-c", "0", sys.executable, "-m", "benchmarks.training.alone", "--way", way]
         printed = subprocess.run(command, env=environment, check=True, timeout=300, capture_output=True, text=True)
@@ -51,16 +52,13 @@ def _trained(way: str) -> dict[str, dict[str, float]]:
     return {model: _steps_of(trainers, model) for model in MODELS if model != FIVE_MS}
 
 
-def _steps_of(trainers: dict[str, object], model: str) -> dict[str, float]:
-    taken: dict[str, list[float]] = {who: [] for who in trainers}
-    for who, trainer in trainers.items():
+def _steps_of(trainers: dict[str, Trainer], model: str) -> dict[str, float]:
+    for trainer in trainers.values():
         trainer.build(model)
-        taken[who].append(trainer.train(WARM_STEPS))
-    steps = max(5, round(TURN_SECONDS / min(once[0] for once in taken.values())))
-    for turn in range(TURNS):
-        for who, trainer in trainers.items():
-            taken[who] = [*(taken[who] if turn else []), trainer.train(steps)]
-    return {who: statistics.median(seconds) for who, seconds in taken.items()}
+    first = min([trainer.train(FIRST_STEPS) for trainer in trainers.values()])
+    steps = max(5, round(TURN_SECONDS / first))
+    turns = [[trainer.train(steps) for trainer in trainers.values()] for _ in range(TURNS)]
+    return dict(zip(trainers, map(statistics.median, zip(*turns))))
 
 
 def main() -> None:
@@ -73,9 +71,7 @@ def main() -> None:
         return
     findings, path = Findings(machine=machine()), results_path("alone")
     measure_alone(asked.processes, print, findings)
-    save(findings, path)
-    show(findings, console_of(150))
-    print(f"written to {path}")
+    finish(findings, path, console_of(150))
 
 
 if __name__ == "__main__":

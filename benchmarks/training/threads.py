@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 from rich.table import Table
@@ -30,16 +29,12 @@ WORKS = ("program", "TensorFlow", "engine and others")
 def nanoseconds() -> Counter[tuple[str, str]]:
     """Of this process's threads so far: ("TensorFlow", "ran") and so on; "waited": for a core."""
     taken: Counter[tuple[str, str]] = Counter()
-    for task in _tasks():
+    for task in Path("/proc/self/task").iterdir():
         ran, waited, _ = map(int, (task / "schedstat").read_text(encoding="ascii").split())
         is_program, name = task.name == str(os.getpid()), (task / "comm").read_text(encoding="ascii")
         who = WORKS[0] if is_program else WORKS[1] if name.startswith("tf_") else WORKS[2]
         taken.update({(who, "ran"): ran, (who, "waited"): waited})
     return taken
-
-
-def _tasks() -> Iterator[Path]:
-    return Path("/proc/self/task").iterdir()
 
 
 def work(folder: Path, way: str, model: str) -> None:

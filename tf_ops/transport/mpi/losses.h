@@ -10,10 +10,10 @@
 
 namespace smddp {
 
-// Call it before MPI_Init. Where MPI can, the end of a connection becomes an error of the calls that use it. Without
-// this Open MPI 5 ends the process at once (exit code 14), before it can report which rank has died. Only over TCP and
-// shared memory: its other messaging layers (libfabric, UCX) crash if they are asked, and heartbeats alone find losses
-// there.
+// Call it before MPI_Init, and only where MPI uses TCP and shared memory: its other messaging layers (libfabric, UCX)
+// crash if they are asked, and heartbeats alone find losses there. Where MPI can, the end of a connection becomes an
+// error of the calls that use it. Without this Open MPI 5 ends the process at once (exit code 14), before it can report
+// which rank has died.
 void AskMpiToReportLosses();
 
 // Where MPI reports losses: is it an error that means that a process has died or that a rank has revoked the
