@@ -41,9 +41,9 @@ def test_training_sets_join_and_a_second_session(stage, hosts):
 
 
 @pytest.mark.parametrize("hosts", ["aaa", "aab"])
-def test_a_rank_that_dies_is_named_and_its_step_reaches_nobody(hosts):
+def test_a_rank_that_dies_is_named_and_its_step_reaches_nobody(hosts, tmp_path):
     flags = ["--with-ft", "ulfm"]  # else mpirun ends the others before they can say anything
-    job = launch([SCRIPTS / "gpu_killed.py", hosts], 3, timeout=120, env=environment("nccl"), flags=flags)
+    job = launch([SCRIPTS / "gpu_killed.py", hosts, tmp_path], 3, timeout=120, env=environment("nccl"), flags=flags)
     assert not job.timed_out
     for rank in (0, 2):
         assert "Rank 1" in told(job, rank, step=5)
