@@ -193,7 +193,7 @@ class QueuedGroups : public DeviceGroupLibrary {
     return std::unique_ptr<DeviceGroup>(std::make_unique<Member>(*this, size, member));
   }
 
-  Status no_id, health;                      // of all members
+  Status no_id, health, call;                // of all members; an error of `call` stays
   Result<bool> ready = true;                 // likewise
   int aborted = 0, gone = 0, looks = 0;      // members that are; questions about their health
   std::vector<std::pair<int, int>> joined;   // sizes and members
@@ -216,6 +216,8 @@ class QueuedGroups : public DeviceGroupLibrary {
       return home_.health;
     }
     Status Call(const std::vector<GroupCall>& calls, DeviceStream stream) override {
+      if (!home_.call.ok()) home_.ready = home_.call;
+      SMDDP_RETURN_IF_ERROR(home_.call);
       home_.made.push_back(calls);
       for (const GroupCall& call : calls) SMDDP_RETURN_IF_ERROR(home_.Put(size_, member_, calls_++, call, stream));
       return Status::Ok();

@@ -31,7 +31,8 @@ struct GroupCall {
 // Threads:   one, the engine's. No call blocks: a call puts work on its stream, or the library still works on the
 //            last call, which Ready reports.
 // Order:     all members make the same calls in the same order, each after Ready has returned true.
-// Errors:    kPeerLost or kInternal, with the library's message and the usual cause. All are final: Abort follows.
+// Errors:    kPeerLost or kInternal, with the library's message and the usual cause. All are final: every later call
+//            returns the same, and Abort follows.
 class DeviceGroup {
  public:
   virtual ~DeviceGroup() = default;

@@ -144,8 +144,25 @@ TEST_CASE("group calls: that a peer is lost is told after a while, anything else
   const int64_t begun_ns = NowNs();
   while (healthy.ok() && !most.passed()) healthy = lost.calls[0]->Healthy();
   CHECK(healthy.status().message() == "no answer");
-  CHECK(NowNs() - begun_ns > 300'000'000);
+  CHECK(NowNs() - begun_ns > 1'000'000'000);
   CHECK(lost.calls[0]->Joined().ok());
+}
+
+TEST_CASE("group calls: that a peer is lost is told after a while, too, when the call itself fails") {
+  Both both;
+  for (const int rank : {0, 1}) both.Submit(rank, 1, 0, both.framework.Mark());
+  both.groups.call = Status(Reason::kPeerLost, "no answer");
+  const int64_t begun_ns = NowNs();
+  const Deadline most = Deadline::After(20);
+  Status told;
+  while (told.ok() && !most.passed()) {
+    Value(both.fabrics.parts[0]->transport().Progress());
+    const Result<PooledEventPtr> made = both.calls[0]->Made(1);
+    told = made.status();
+    if (told.ok()) CHECK((*made == nullptr));
+  }
+  CHECK(told.message() == "no answer");
+  CHECK(NowNs() - begun_ns > 1'000'000'000);
 }
 
 TEST_CASE("group calls: the GPU is asked about errors from time to time") {

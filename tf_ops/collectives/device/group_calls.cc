@@ -6,7 +6,7 @@ namespace smddp {
 namespace {
 
 constexpr int64_t kCheckEveryNs = 100 * 1000000LL;
-constexpr int64_t kWatchNs = 500 * 1000000LL;
+constexpr int64_t kWatchNs = 2000 * 1000000LL;
 
 }  // namespace
 
@@ -23,8 +23,9 @@ Result<PooledEventPtr> GroupCalls::Made(Key key) {
 
 Status GroupCalls::Step() {
   if (!launching_.empty()) {
-    SMDDP_ASSIGN_OR_RETURN(const bool launched, Reported(group_->Ready()));
-    if (!launched) return Status::Ok();
+    const Result<bool> launched = group_->Ready();
+    SMDDP_ASSIGN_OR_RETURN(const bool healthy, Reported(launched.status()));
+    if (!healthy || !*launched) return Status::Ok();
     SMDDP_ASSIGN_OR_RETURN(last_, events_.Mark(stream_));
     for (const Key key : launching_) made_[key] = last_;
     launching_.clear();
@@ -38,20 +39,15 @@ Status GroupCalls::Step() {
     calls.push_back(waiting_[key].call);
     waiting_.erase(key);
   }
-  return group_->Call(calls, stream_);
+  return Reported(group_->Call(calls, stream_)).status();  // after an error Ready says the same
 }
 
-Result<bool> GroupCalls::Reported(const Result<bool>& answer) {
-  if (answer.ok()) return answer;
+Result<bool> GroupCalls::Reported(const Status& status) {
+  if (status.ok()) return true;
   const int64_t now_ns = NowNs();
   if (lost_ns_ == 0) lost_ns_ = now_ns;
-  if (answer.status().reason() == Reason::kPeerLost && now_ns - lost_ns_ < kWatchNs) return false;
-  return answer;
-}
-
-Result<bool> GroupCalls::Healthy() {
-  const Status health = group_->Health();
-  return Reported(health.ok() ? Result<bool>(true) : Result<bool>(health));
+  if (status.reason() == Reason::kPeerLost && now_ns - lost_ns_ < kWatchNs) return false;
+  return status;
 }
 
 Status GroupCalls::Check() {

@@ -15,7 +15,8 @@ namespace smddp {
 
 // Threads:   the engine's.
 // Ownership: the device context's; `fabric` and `events` outlive it.
-// Errors:    of NCCL. One of a peer is not reported at once: the session's failure detector can name the lost rank.
+// Errors:    of NCCL. One of a peer is reported after two seconds: in them the session's failure detector can name the
+//            lost rank.
 class GroupCalls {
  public:
   using Key = NcclCallOrder::Key;
@@ -36,7 +37,7 @@ class GroupCalls {
     return last_ == nullptr ? true : last_->Passed();
   }
   // False: it has failed, and is not reported yet.
-  Result<bool> Healthy();
+  Result<bool> Healthy() { return Reported(group_->Health()); }
   // The same from time to time.
   Status Check();
   std::string Describe() const { return launching_.empty() ? "waiting for " + order_.Describe() : "waiting for NCCL"; }
@@ -49,7 +50,7 @@ class GroupCalls {
     PooledEventPtr after;
   };
   Status Step();
-  Result<bool> Reported(const Result<bool>& answer);
+  Result<bool> Reported(const Status& status);
 
   const std::unique_ptr<DeviceGroup> group_;
   NcclCallOrder order_;
