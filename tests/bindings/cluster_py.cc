@@ -3,7 +3,6 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <functional>
@@ -290,7 +289,7 @@ std::vector<std::string> SameNameTwice(const std::vector<std::string>& hosts) {
   Waiter first_of_0, second_of_0;
   cluster->session(0).Submit({RequestKind::kBarrier, "twice", {}}, first_of_0.callback());
   cluster->session(0).Submit({RequestKind::kBarrier, "twice", {}}, second_of_0.callback());
-  usleep(20000);  // rank 0's engine has both before anybody else asks
+  (void)cluster->session(0).diagnostics().StopTimeline();  // returns when its engine has both: before anybody else asks
   std::list<Waiter> firsts, seconds;
   for (int rank = 1; rank < cluster->size(); ++rank) {
     cluster->session(rank).Submit({RequestKind::kBarrier, "twice", {}}, firsts.emplace_back().callback());

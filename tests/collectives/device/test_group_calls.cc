@@ -137,11 +137,12 @@ TEST_CASE("group calls: that a peer is lost is told after a while, anything else
   Both lost;
   lost.groups.health = Status(Reason::kPeerLost, "no answer");
   const Deadline most = Deadline::After(20);
+  const int64_t begun_ns = NowNs();
   Result<bool> healthy = lost.calls[0]->Healthy();
   REQUIRE(healthy.ok());
   CHECK_FALSE(*healthy);
-  CHECK(lost.calls[0]->Check().ok());
-  const int64_t begun_ns = NowNs();
+  const bool checked = lost.calls[0]->Check().ok();
+  CHECK((checked || NowNs() - begun_ns > 300'000'000));
   while (healthy.ok() && !most.passed()) healthy = lost.calls[0]->Healthy();
   CHECK(healthy.status().message() == "no answer");
   CHECK(NowNs() - begun_ns > 1'000'000'000);
@@ -167,12 +168,15 @@ TEST_CASE("group calls: that a peer is lost is told after a while, too, when the
 
 TEST_CASE("group calls: the GPU is asked about errors from time to time") {
   Both both;
+  const int64_t begun_ns = NowNs();
   for (int look = 0; look < 50; ++look) CHECK(both.calls[0]->Check().ok());
-  CHECK(both.groups.looks == 1);
+  const int looks = both.groups.looks;
+  CHECK(looks >= 1);
+  CHECK(looks <= 1 + (NowNs() - begun_ns) / 100'000'000);
   both.groups.health = Status(Reason::kInternal, "a link failed");
   std::this_thread::sleep_for(std::chrono::milliseconds(110));
   CHECK(both.calls[0]->Check().message() == "a link failed");
-  CHECK(both.groups.looks == 2);
+  CHECK(both.groups.looks == looks + 1);
   both.calls[0]->Abort();
   CHECK(both.groups.aborted == 1);
 }

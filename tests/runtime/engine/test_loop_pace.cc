@@ -42,15 +42,31 @@ double SecondsOf(LoopPace* pace, const Doorbell& bell, bool expecting, bool soun
   return static_cast<double>(NowNs() - begin) / 1e9;
 }
 
+// The shortest of several tries, until one takes less than `enough`: during each, another thread may get the core.
+template <class Try>
+double ShortestOf(double enough, Try seconds_of_one) {
+  const Deadline deadline = Deadline::After(20);
+  double shortest = seconds_of_one();
+  while (shortest >= enough && !deadline.passed()) shortest = std::min(shortest, seconds_of_one());
+  return shortest;
+}
+
 TEST_CASE("loop pace: it does not sleep at first, then for longer and longer, and at once again when something moves") {
   Doorbell bell;
-  LoopPace pace(bell, Cores::kCrowded, /*polled=*/false);
-  for (int i = 0; i < 5; ++i) CHECK(SecondsOf(&pace, bell, true, false, kMs) < 0.05);  // spins
+  constexpr double kFirstSleep = 50e-6;
+  const auto five = [&bell] {
+    LoopPace pace(bell, Cores::kCrowded, /*polled=*/false);
+    double seconds = 0;
+    for (int i = 0; i < 5; ++i) seconds += SecondsOf(&pace, bell, true, false, kMs);
+    return seconds;
+  };
+  CHECK(ShortestOf(kFirstSleep, five) < kFirstSleep);  // spins
   CHECK(bell.sleeping == 0);
+  LoopPace pace(bell, Cores::kCrowded, /*polled=*/false);
   double longest = 0;
-  for (int i = 0; i < 12; ++i) longest = std::max(longest, SecondsOf(&pace, bell, true, false, kMs));
+  for (int i = 0; i < 5 + 12; ++i) longest = std::max(longest, SecondsOf(&pace, bell, true, false, kMs));
   CHECK(longest >= 0.0045);  // the last ones 5 ms
-  CHECK(SecondsOf(&pace, bell, true, /*soundless=*/true, kMs) < 0.0045 + 0.05);
+  CHECK(ShortestOf(0.0045, [&] { return SecondsOf(&pace, bell, true, /*soundless=*/true, kMs); }) < 0.0045);
   pace.EndRound(true, true, false, kMs);
   CHECK(pace.last_moved_ns() == kMs);
 }
@@ -68,10 +84,15 @@ TEST_CASE("loop pace: where a yield lets another thread run, it spins little for
   Doorbell bell;
   LoopPace pace(bell, Cores::kPlenty, /*polled=*/true);
   CHECK(SpinsOf(&pace, bell) == 2000);
-  yield_us = 100;
-  SpinsOf(&pace, bell);
-  yield_us = 0;
-  CHECK(SpinsOf(&pace, bell) == 5);
+  int spins = 0;
+  const Deadline deadline = Deadline::After(20);
+  while (spins != 5 && !deadline.passed()) {  // the 20 ms may be over before the second count begins
+    yield_us = 100;
+    SpinsOf(&pace, bell);
+    yield_us = 0;
+    spins = SpinsOf(&pace, bell);
+  }
+  CHECK(spins == 5);
   usleep(25 * 1000);
   CHECK(SpinsOf(&pace, bell) == 2000);
 }
@@ -81,14 +102,17 @@ TEST_CASE(
   Doorbell bell;
   LoopPace rings(bell, Cores::kShared, /*polled=*/false), polled(bell, Cores::kShared, /*polled=*/true);
   CHECK(SecondsOf(&rings, bell, false, false, kMs) >= 0.09);
-  const double seconds = SecondsOf(&polled, bell, false, false, kMs);
+  const double seconds = ShortestOf(0.09, [&] { return SecondsOf(&polled, bell, false, false, kMs); });
   CHECK(seconds >= 0.004);
   CHECK(seconds < 0.09);
   const uint32_t seen = bell.rings;
   bell.Ring();
-  const int64_t begin = NowNs();
-  rings.WaitLong(seen);
-  CHECK(NowNs() - begin < 90 * kMs);
+  const auto rung = [&] {
+    const int64_t begin = NowNs();
+    rings.WaitLong(seen);
+    return static_cast<double>(NowNs() - begin) / 1e9;
+  };
+  CHECK(ShortestOf(0.09, rung) < 0.09);
 }
 
 TEST_CASE("loop pace: ticks five times a second, looks at every 5 ms") {

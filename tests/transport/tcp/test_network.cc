@@ -14,7 +14,7 @@ namespace {
 // A connection to rank 1 of the world, with the challenge that has come.
 struct Caller {
   explicit Caller(const TcpRanks& world) : socket(Value(Socket::Connect(world.networks[1]->address(1)))) {
-    const Deadline deadline = Deadline::After(5);
+    const Deadline deadline = Deadline::After(20);
     while (recv(socket.file(), &challenge, sizeof(challenge), 0) != sizeof(challenge)) {
       REQUIRE_FALSE(deadline.passed());
     }
@@ -24,7 +24,7 @@ struct Caller {
   }
   // Is the connection closed without a word?
   bool IsRefused() const {
-    const Deadline deadline = Deadline::After(5);
+    const Deadline deadline = Deadline::After(20);
     char byte = 0;
     ssize_t came = -1;
     while (came < 0 && !deadline.passed()) came = recv(socket.file(), &byte, 1, 0);
@@ -50,7 +50,7 @@ TEST_CASE("network: nobody without the key is heard, and no claim that was made 
   for (const Caller* const caller : {&stranger, &repeats, &for_another, &of_nobody, &newer}) CHECK(caller->IsRefused());
   CHECK(world.networks[1]->Take(2).empty());
   std::vector<TcpNetwork::Accepted> accepted;  // the thread that refuses the others may come to it last
-  const Deadline deadline = Deadline::After(5);
+  const Deadline deadline = Deadline::After(20);
   while (accepted.empty() && !deadline.passed()) accepted = world.networks[1]->Take(3);
   REQUIRE(accepted.size() == 1);
   CHECK(accepted[0].from == 0);
@@ -75,7 +75,7 @@ TEST_CASE("network: a rank does not speak to a process without the key") {
   TcpTransport transport(here, 1, {0, 1});
   CHECK(transport.Post(1, "secret").ok());
   Status status;
-  const Deadline deadline = Deadline::After(5);
+  const Deadline deadline = Deadline::After(20);
   while (status.ok() && !deadline.passed()) status = transport.Progress().status();
   CHECK(status.reason() == Reason::kPeerLost);  // the other side has closed the connection
 }

@@ -21,10 +21,10 @@ struct TcpRanks {
       ranks.push_back(std::make_unique<TcpTransport>(networks.back(), /*context=*/1, all));
     }
   }
-  // Lets all ranks move until `done`, at most ten seconds; returns whether it is.
+  // Lets all ranks move until `done`, at most 20 s; returns whether it is.
   template <class Done>
   bool MoveUntil(Done done) {
-    const Deadline deadline = Deadline::After(10);
+    const Deadline deadline = Deadline::After(20);
     while (!done()) {
       if (deadline.passed()) return false;
       for (auto& rank : ranks) {
