@@ -53,8 +53,8 @@ def test_ranks_come_and_go(tmp_path: Path) -> None:
         await_commit(job, first)
         os.kill(lost, signal.SIGKILL)
         assert job.await_ranks(2, apart_from=lost) == {0: first, 1: third}
-        job.show(2)
-        await_commit(job, first, 24)
+        job.await_shown(2)
+        await_commit(job, first)
         job.show(3)
         assert job.await_ranks(3)[1] == third
         await_commit(job, first)

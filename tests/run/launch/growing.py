@@ -37,11 +37,11 @@ class Growing:
     ) -> None:
         self.folder, self.script = folder, program[0]
         self.show(slots)
-        words = ["--no-mpi", "--host-discovery-script", f"cat {folder / 'hosts'}", *flags]
+        words = ["--no-mpi", "--host-discovery-script", f"cat {folder / 'hosts'} | tee -a {folder / 'shown'}", *flags]
         words += ["--commit-dir", str(folder / "commits"), sys.executable, str(self.script)]
         self._output = open(folder / "output", "wb")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "smddp_tf.run", *words, str(folder), str(batches), "0.05", *map(str, program[1:])],
+            [sys.executable, "-m", "smddp_tf.run", *words, str(folder), str(batches), "0.1", *map(str, program[1:])],
             cwd=ROOT, env=environment(env), stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT,
             start_new_session=True,
         )  # fmt: skip
@@ -63,6 +63,14 @@ class Growing:
         new = self.folder / "hosts.new"
         new.write_text(f"localhost:{slots}\n")
         new.rename(self.folder / "hosts")
+
+    def await_shown(self, slots: int) -> None:
+        """Shows so many until the launcher has acted on them: it asks again when it has the answer before."""
+        shown = self.folder / "shown"
+        before = len(shown.read_text().splitlines())
+        self.show(slots)
+        # The first answer may be one that was given before.
+        self.await_that(lambda: shown.read_text().splitlines()[before + 1 :].count(f"localhost:{slots}") >= 2)
 
     def begun(self) -> dict[int, list[list[int]]]:
         """What each process has begun, by its number in the system: batch, rank, ranks, and what its callbacks saw."""
