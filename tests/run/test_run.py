@@ -116,8 +116,8 @@ def test_variables_by_which_other_programs_know_their_rank() -> None:
     ]  # fmt: skip
 
 
-def test_first_failing_rank_gives_the_exit_code_and_the_tail() -> None:
-    done = smddprun("-np", "2", RANKS, "fail")
+def test_first_failing_rank_gives_the_exit_code_and_the_tail(tmp_path: Path) -> None:
+    done = smddprun("-np", "2", RANKS, "fail", tmp_path)
     assert not done.timed_out
     assert done.returncode == 7, done.output
     assert "[0]<stdout>: begun" in done.output
