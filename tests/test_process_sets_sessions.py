@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from types import ModuleType
 
@@ -11,6 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.native_module import core
+from tests.python.test_memory_py import ALLREDUCE, submit
 from tests.reasons import BEFORE_INIT
 from tests.support.process_sets import layout, mine
 
@@ -125,19 +126,20 @@ def test_communicators_of_removed_sets_are_freed(stopped, rank, size, mpi):
     assert handle() < before + 10
 
 
-def test_sets_end_with_the_session_of_all_ranks(stopped, rank, size):
+def test_sets_end_with_the_session_of_all_ranks(stopped, rank, size, mpi):
     """Rank 0 leaves with something under way: that ends the session of all, and the sets without rank 0 as well."""
     hvd = stopped
     if size == 1:
         pytest.skip("nobody is left")
     hvd.init(process_sets="dynamic")
     high = hvd.add_process_set(range(1, size))
+    mpi.barrier()  # all have it
     if rank == 0:
-        alone = threading.Thread(target=lambda: _expect_error(lambda: hvd.allreduce(tf.ones(2), name="never")))
-        alone.start()
-        time.sleep(0.3)
+        brought = np.ones(2)
+        never = submit(ALLREDUCE, "never", [(brought, brought)])
         hvd.shutdown()
-        alone.join(30)
+        with pytest.raises(core().EngineError):
+            never.wait(60.0)
         return
 
     def until_it_ends():
@@ -149,8 +151,3 @@ def test_sets_end_with_the_session_of_all_ranks(stopped, rank, size):
         until_it_ends()
     with pytest.raises(Exception, match="Rank 0"):
         hvd.add_process_set([1])
-
-
-def _expect_error(call) -> None:
-    with pytest.raises(tf.errors.OpError):
-        call()

@@ -49,15 +49,14 @@ def test_a_rank_that_dies_is_named_and_its_step_reaches_nobody(hosts, tmp_path):
         assert "Rank 1" in told(job, rank, step=5)
 
 
-def test_a_rank_that_brings_no_gradients_is_noticed():
+def test_a_rank_that_brings_no_gradients_is_noticed(tmp_path):
     """NCCL's kernels wait for it, with nobody on the host who does."""
-    job = launch(
-        [SCRIPTS / "gpu_late.py"], 2, timeout=120, env={**environment("nccl"), "SMDDP_STALL_ERROR_SECONDS": "1"}
-    )
+    limited = {**environment("nccl"), "SMDDP_STALL_ERROR_SECONDS": "4"}
+    job = launch([SCRIPTS / "gpu_late.py", tmp_path], 2, timeout=120, env=limited)
     assert not job.timed_out
     words = told(job, 0, step=2)
     assert "gradient bucket" in words
-    assert "did not finish within 1 s" in words
+    assert "did not finish within 4 s" in words
 
 
 @pytest.mark.parametrize(

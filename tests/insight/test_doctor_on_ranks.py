@@ -27,4 +27,5 @@ def test_a_clock_that_is_ahead_is_found_on_its_rank(hvd, rank, size, monkeypatch
         monkeypatch.setattr(module.time, "time", lambda: true_time() + 5.0)
     clocks = [finding for finding in hvd.doctor() if finding.what == "clock" and finding.level != "ok"]
     assert [finding.ranks for finding in clocks] == ([(ahead,)] if size > 1 else [])
-    assert all("+5.0" in finding.found or "+4.9" in finding.found for finding in clocks)
+    # A rank that does not get a core reads its clock later.
+    assert all(4.0 < float(finding.found.split()[0]) < 6.0 for finding in clocks)

@@ -175,7 +175,7 @@ def test_training_goes_on_as_if_it_had_not_stopped(hvd, rank, size, mpi, tmp_pat
     fit(model, rank, 2, sends(0), rows=rows)
     state = TensorFlowKerasState(model)
     state.commit_to(tmp_path)
-    state.commit()
+    state.commit(wait=True)
     undisturbed = fit(model, rank, 4, first=2, rows=rows)
     assert all_equal(mpi, undisturbed)
     np.testing.assert_array_equal(fit(model_of(100 + rank), rank, 4, sends(0), rows=rows), undisturbed)

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import smddp_tf as hvd
 
@@ -17,6 +18,19 @@ def loop(epoch):
     for _ in range(STEPS):
         with hvd.monitor.step(samples=4 + hvd.rank(), epoch=epoch):
             hvd.allgather_object(epoch)
+
+
+def wait_for_recording(folder):
+    """Until this rank, whose node is its own, has written its steps and two samples of each kind."""
+    own = f"rank-{hvd.rank():05d}"
+    wanted = {f"{own}.steps.jsonl": STEPS, f"{own}.process.jsonl": 2, f"host-*-{hvd.rank()}.jsonl": 2}
+    until = time.monotonic() + 60
+    while any(lines_in(folder.glob(name)) < number for name, number in wanted.items()) and time.monotonic() < until:
+        time.sleep(0.05)
+
+
+def lines_in(files):
+    return sum(file.read_bytes().count(b"\n") for file in files)
 
 
 def fit(folder):
@@ -38,6 +52,7 @@ if sys.argv[1] == "diagnose":
 else:
     loop(0)
     if sys.argv[1] == "killed":
-        time.sleep(1.2)  # the recording is written twice a second
+        wait_for_recording(Path(os.environ["SMDDP_MONITOR"]))
+        hvd.barrier()  # else mpirun ends the other rank
         os.kill(os.getpid(), signal.SIGKILL)
     loop(1)

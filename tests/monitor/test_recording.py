@@ -17,7 +17,7 @@ from tests.variants import in_full
 
 pytestmark = pytest.mark.ranks("2")
 
-PAUSE, LONG = 0.02, 0.6
+PAUSE, LONG = 0.02, 1.2
 
 
 @pytest.fixture(autouse=True)

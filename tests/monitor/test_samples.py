@@ -46,7 +46,7 @@ def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
 
 
 def test_what_a_host_uses(tmp_path: Path) -> None:
-    sampler = samples.HostSampler()
+    sampler, began = samples.HostSampler(), time.monotonic()
     with (tmp_path / "data").open("wb") as file:
         file.write(b"x" * 8_000_000)
         os.fsync(file.fileno())
@@ -54,9 +54,10 @@ def test_what_a_host_uses(tmp_path: Path) -> None:
     while time.process_time() < until:
         pass
     found = sampler.sample()
+    share = 100 * 0.3 / (time.monotonic() - began)  # at least
     assert set(found) == set(files.HostSample.__annotations__)
     assert len(found["cpu"]) == os.cpu_count()
-    assert sum(found["cpu"]) > 20
+    assert sum(found["cpu"]) > 0.6 * share
     assert found["runnable"] >= 1
     assert 0 < found["memory"] < found["memory_total"]
     assert len(found["gpu"]) == len(found["gpu_memory"])

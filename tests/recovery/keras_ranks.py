@@ -1,7 +1,8 @@
 """A Keras model under elastic.run.  python keras_ranks.py FOLDER [DEATH [BATCHES MILLISECONDS]]
 
-The last rank kills itself after batch DEATH. Every rank writes the number of ranks to FOLDER/began.PID, and what it
-ends with to FOLDER/end.RANK.npz. Once there is FOLDER/hurry, batches take no longer than they have to.
+The last rank kills itself after batch DEATH, when the commit before is on the disk. Every rank writes the number of
+ranks to FOLDER/began.PID, and what it ends with to FOLDER/end.RANK.npz. Once there is FOLDER/hurry, batches take no
+longer than they have to.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import tensorflow as tf
 
 import smddp_tf.keras as hvd
 from smddp_tf import elastic
-from tests.support.scripts.elastic_ranks import die_once
+from tests.support.scripts.elastic_ranks import COMMIT_EVERY, die_once, is_last_before
 
-BATCHES, COMMIT_EVERY, ROWS, RATE = 12, 3, 12, 0.01
+BATCHES, ROWS, RATE = 12, 12, 0.01
 
 
 def main(folder: Path, death: int = -1, batches: int = BATCHES, milliseconds: int = 0) -> None:
@@ -48,7 +49,7 @@ def main(folder: Path, death: int = -1, batches: int = BATCHES, milliseconds: in
             optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
             state.batch += 1
             if state.batch % COMMIT_EVERY == 0:
-                state.commit()
+                state.commit(wait=is_last_before(state.batch, death))
             if state.batch == death and hvd.rank() == hvd.size() - 1:
                 die_once(folder)
             time.sleep(0 if (folder / "hurry").exists() else milliseconds / 1000)

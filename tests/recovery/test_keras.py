@@ -55,11 +55,14 @@ def test_restarted_job_ends_with_the_same_bits(tmp_path: Path) -> None:
 
 
 def test_ranks_that_come_later_get_the_model(tmp_path: Path) -> None:
-    """With its optimizer and the learning rate of the reset callback; the first rank goes on in place."""
+    """With its optimizer and the learning rate of the reset callback; the first rank goes on in place.
+
+    The two come together, or one after the other where a commit of the first rank lies between them.
+    """
     hosts, batches = tmp_path / "hosts", 300
     hosts.write_text("localhost:1\n")
     flags = ["--no-mpi", "--host-discovery-script", f"cat {hosts}", "--commit-dir", tmp_path / "commits"]
-    words = ["-m", "smddp_tf.run", *flags, SCRIPT, tmp_path, -1, batches, 300]
+    words = ["-m", "smddp_tf.run", *flags, SCRIPT, tmp_path, -1, batches, 1000]
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(launch, words, ranks=None, timeout=300)
         for ranks in (1, 3):
@@ -70,12 +73,17 @@ def test_ranks_that_come_later_get_the_model(tmp_path: Path) -> None:
         (tmp_path / "hurry").touch()
         job.result().check()
     first, *others = ends(tmp_path, 3)
-    (start, *_), (joined, *_) = first["begun"].tolist()
-    assert (start, first["begun"].tolist()[1:]) == (0, [[joined, 0, 3]])
-    assert 0 < joined < batches
+    start, *between, (joined, *last) = first["begun"].tolist()
+    assert (start, last) == ([0, 0, 1], [0, 3])
+    assert [[batch % 3, *place] for batch, *place in between] == [[0, 0, 2]] * len(between)
+    begun = [0, *(batch for batch, *_ in between), joined]
+    assert begun == sorted(set(begun))
+    assert len(begun) <= 3
+    assert joined < batches
     assert joined % 3 == 0
     for rank, end in enumerate(others, 1):
-        assert end["begun"].tolist() == [[joined, rank, 3]]
+        earlier = [[batch, 1, 2] for batch, *_ in between] if rank == 1 else []
+        assert end["begun"].tolist() == [*earlier, [joined, rank, 3]]
         assert end["rate"] == pytest.approx(0.03)
         for name in set(first) - {"begun"}:
             np.testing.assert_array_equal(first[name], end[name])

@@ -16,8 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from smddp_tf.elastic.commits import CommitFolder
 from tests.run.launch.growing import Growing
 from tests.support.mpirun import ROOT, SCRIPTS, environment
+from tests.support.scripts.elastic_ranks import COMMIT_EVERY
 
 SCRIPT = SCRIPTS / "elastic_ranks.py"
 SEED = int(os.environ.get("SMDDP_TEST_SEED", "0")) or random.randrange(1, 1 << 30)
@@ -52,10 +54,10 @@ class Job:
         """The processes that train now."""
         return sorted(pid for path in self.folder.glob("rank.*") if _lives(pid := int(path.suffix[1:])))
 
-    def kill(self, chance: random.Random, at_least: int) -> bool:
-        """Kills one of the ranks when `at_least` train; False when the job has ended first."""
+    def kill(self, chance: random.Random, at_least: int, commit: int = 0) -> bool:
+        """Kills one of the ranks when `at_least` train and that commit is there; False when the job has ended first."""
         give_up_at = time.monotonic() + PATIENCE
-        while len(ranks := self.ranks()) < at_least:
+        while len(ranks := self.ranks()) < at_least or self.newest_commit() < commit:
             assert time.monotonic() < give_up_at, f"{ranks} train, of {at_least}\n{self.output()}"
             if self.process.poll() is not None:
                 return False
@@ -65,11 +67,19 @@ class Job:
         self.killed += 1
         return True
 
+    def newest_commit(self) -> int:
+        return CommitFolder(self.folder / "commits").newest()
+
     def output(self) -> str:
         return (self.folder / "output").read_text(errors="replace")[-6000:]
 
-    def check(self) -> None:
-        """It has ended well, and no commit that any rank knew of was lost on the way."""
+    def check(self, under_way: int = 0) -> None:
+        """It has ended well, and no commit that any rank knew of was lost on the way.
+
+        Args:
+            under_way: batches of the newest commit that need not be kept. A rank knows of one when it is in memory;
+                where the job starts again, it is safe when the next one begins.
+        """
         assert self.process.wait(PATIENCE) == 0, self.output()
         ends = [line.split() for log in self.folder.glob("log.*") for line in log.read_text().splitlines()]
         assert {tuple(line[1:4:2]) for line in ends if line[0] == "end"} == {(str(self.batches), "equal")}
@@ -77,7 +87,9 @@ class Job:
         committed = 0
         for _, word, batch in stamped:
             if word == "begin":
-                assert int(batch) >= committed, f"commit {committed} was lost (seed {SEED})\n{self.output()}"
+                assert int(batch) >= committed - under_way, (
+                    f"commit {committed} was lost (seed {SEED})\n{self.output()}"
+                )
             committed = max(committed, int(batch)) if word == "commit" else committed
 
 
@@ -120,10 +132,14 @@ def test_killed_ranks_are_left_out(tmp_path: Path) -> None:
 def test_killed_jobs_start_again(tmp_path: Path) -> None:
     chance = random.Random(SEED + 1)
     words = [sys.executable, "-m", "smddp_tf.run", "--elastic", "-np", "3", "--commit-dir", str(tmp_path / "commits")]
-    with Job(tmp_path, words, 20 * (KILLS - IN_PLACE) + 50) as job:
+    newest = 0
+    with Job(tmp_path, words, 24 * (KILLS - IN_PLACE) + 50) as job:
         while job.killed < KILLS - IN_PLACE:
-            assert job.kill(chance, 3), f"the job has ended after {job.killed} kills\n{job.output()}"
-        job.check()
+            # Three starts in a row without a new commit would end it. One may still be under way at a kill.
+            commit = newest + 2 if job.killed % 2 else 0
+            assert job.kill(chance, 3, commit), f"the job has ended after {job.killed} kills\n{job.output()}"
+            newest = job.newest_commit()
+        job.check(under_way=COMMIT_EVERY)
     print(f"{job.killed} ranks killed in one job of 3 ranks")
 
 

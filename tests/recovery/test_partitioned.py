@@ -48,8 +48,10 @@ def test_parts_that_nobody_has_are_an_error(tmp_path: Path) -> None:
     with Growing(tmp_path, 3, 60, "--min-np", "1", program=(SCRIPT, "function")) as job:
         ranks = job.await_ranks(3)
         await_commit(job, ranks[0])
+        os.kill(ranks[0], signal.SIGSTOP)  # no session begins between the two
         for rank in (1, 2):
             os.kill(ranks[rank], signal.SIGKILL)
+        os.kill(ranks[0], signal.SIGCONT)
         job.await_that(lambda: "starts again" in job.output())
         check(job, 3)
         assert (

@@ -116,8 +116,8 @@ def test_variables_by_which_other_programs_know_their_rank() -> None:
     ]  # fmt: skip
 
 
-def test_first_failing_rank_gives_the_exit_code_and_the_tail() -> None:
-    done = smddprun("-np", "2", RANKS, "fail")
+def test_first_failing_rank_gives_the_exit_code_and_the_tail(tmp_path: Path) -> None:
+    done = smddprun("-np", "2", RANKS, "fail", tmp_path)
     assert not done.timed_out
     assert done.returncode == 7, done.output
     assert "[0]<stdout>: begun" in done.output
@@ -151,20 +151,23 @@ def test_the_rank_that_left_is_named_and_not_those_that_waited_for_it() -> None:
 
 
 KILLED_IN_ITS_TRACEBACK = """
-import os, signal, sys, time
+import os, pathlib, signal, sys, time
 def told(*_):
     print("Traceback (most recent call last):\\nValueError: without rank 1", file=sys.stderr, flush=True)
     time.sleep(60)
 signal.signal(signal.SIGTERM, told)
+waits = pathlib.Path(sys.argv[1])
 if os.environ["RANK"] == "1":
-    time.sleep(2)
+    while not waits.exists():
+        time.sleep(0.05)
     os.kill(os.getpid(), signal.SIGKILL)
+waits.touch()
 time.sleep(60)
 """
 
 
-def test_the_report_comes_after_what_the_other_ranks_print_until_mpirun_kills_them() -> None:
-    done = smddprun("-np", "2", sys.executable, "-c", KILLED_IN_ITS_TRACEBACK)
+def test_the_report_comes_after_what_the_other_ranks_print_until_mpirun_kills_them(tmp_path: Path) -> None:
+    done = smddprun("-np", "2", sys.executable, "-c", KILLED_IN_ITS_TRACEBACK, tmp_path / "waits")
     assert done.returncode == 137, done.output
     others = done.output.index("[0]<stderr>: ValueError: without rank 1")
     assert others < done.output.index("smddprun: rank 1 on "), done.output
@@ -195,7 +198,7 @@ APART = """
 import mmap, sys, time
 with open(sys.argv[1], "rb") as file:
     library = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-time.sleep(2.5)
+time.sleep(4)
 """
 
 
@@ -211,7 +214,7 @@ def test_ranks_that_never_join_are_told_at_the_end(tmp_path: Path) -> None:
         output = smddprun("-np", "2", *command).check().output
         assert words in output
         assert "unchanged script with model.fit: smddprun --keras-distribution" in output
-    assert words not in smddprun("-np", "2", "sleep", "2.5").check().output
+    assert words not in smddprun("-np", "2", "sleep", "4").check().output
 
 
 def test_a_rank_that_ends_without_joining_ends_those_that_wait_for_it() -> None:
@@ -250,16 +253,16 @@ def test_start_timeout_names_who_is_missing(tmp_path: Path) -> None:
     version = "HYDRA Version: 5.0" if find_mpi().kind == MPICH else "mpirun (Open MPI) 5.0.1"
     lines = [
         "#!/bin/sh", f'[ "$1" = --version ] && echo "{version}" && exit',
-        f'trap "date +%s >> {told}" TERM', "while :; do sleep 0.2; done",
+        f'trap ": > {told}" TERM', "while :; do sleep 0.2; done",  # it has half a second for this
     ]  # fmt: skip
     deaf.write_text("\n".join(lines))
     deaf.chmod(0o755)
-    done = smddprun("-np", "2", "-H", "localhost:1,203.0.113.9:1", "--start-timeout", "1", "--mpirun", deaf, "true")
+    done = smddprun("-np", "2", "-H", "localhost:1,203.0.113.9:1", "--start-timeout", "3", "--mpirun", deaf, "true")
     assert not done.timed_out
     assert done.returncode == 1
-    assert "2 of 2 ranks had not started after 1 s" in done.output
+    assert "2 of 2 ranks had not started after 3 s" in done.output
     assert "203.0.113.9" in done.output
-    assert time.time() - int(told.read_text().split()[0]) < 9
+    assert time.time() - told.stat().st_mtime < 9
 
 
 def test_a_program_that_does_not_exist() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import random
 import re
 import shutil
 import signal
@@ -39,10 +41,14 @@ _NOT_STARTED = "The PMIx server's listener thread failed to start"
 
 
 def free_port() -> int:
-    """A port of the loopback interface at which nobody listens, for ranks that meet without MPI."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    """A port at which nobody listens, for ranks that meet without MPI.
+
+    The kernel gives none of these to a connection before the ranks listen (ip_local_port_range).
+    """
+    while True:
+        port = random.SystemRandom().randrange(10_000, 30_000)
+        with contextlib.suppress(OSError), socket.create_server(("", port)):
+            return port
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,9 @@ class Recorder:
             "reason": reason,
             "seconds": time.monotonic() - begin,
         }
-        self._file.write_text(json.dumps(self._records))
+        whole = self._file.with_suffix(".new")  # the process may be killed while it writes, or another one may read
+        whole.write_text(json.dumps(self._records))
+        whole.rename(self._file)
 
 
 def read_records(folder: Path, ranks: int) -> list[dict[str, dict[str, Any]]]:

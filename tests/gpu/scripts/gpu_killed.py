@@ -17,7 +17,6 @@ from gpu_ranks import RANK, Framework, check, plan_of
 import smddp_tf as hvd
 from smddp_tf._native.loader import core
 
-
 PATIENCE_SECONDS = 30
 
 

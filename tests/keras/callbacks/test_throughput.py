@@ -19,7 +19,7 @@ from tests.support.process_sets import mine
 
 pytestmark = pytest.mark.ranks("2")
 
-STEPS, PAUSE = 6, 0.1
+STEPS, PAUSE = 6, 0.2
 VALUES = {"samples_per_second", "step_seconds", "input_seconds", "computing_seconds", "exposed_seconds"}
 
 

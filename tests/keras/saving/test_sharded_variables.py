@@ -71,7 +71,7 @@ def test_commits_hold_whole_tables(model, mpi, tmp_path):
     model.fit(*part(data_of(16), 0, 1), verbose=0)
     state = TensorFlowKerasState(model, epoch=3)
     state.commit_to(folder)
-    state.commit()
+    state.commit(wait=True)
     committed = [variable.numpy() for variable in (*model.variables, *model.optimizer.variables)]
     model.fit(*part(data_of(16), 0, 1), verbose=0)
     again = TensorFlowKerasState(model, epoch=0)

@@ -23,6 +23,7 @@ class Growing:
         batches: how many.
         flags: more words for the launcher.
         program: its script, and words that follow. Defaults to `elastic_ranks.py`.
+        seconds: of a batch. Defaults to 0.1.
         env: more variables.
     """
 
@@ -33,15 +34,17 @@ class Growing:
         batches: int,
         *flags: str,
         program: tuple[Path | str, ...] = (SCRIPT,),
+        seconds: float = 0.1,
         **env: str,
     ) -> None:
         self.folder, self.script = folder, program[0]
         self.show(slots)
-        words = ["--no-mpi", "--host-discovery-script", f"cat {folder / 'hosts'}", *flags]
+        words = ["--no-mpi", "--host-discovery-script", f"cat {folder / 'hosts'} | tee -a {folder / 'shown'}", *flags]
         words += ["--commit-dir", str(folder / "commits"), sys.executable, str(self.script)]
+        words += [str(folder), str(batches), str(seconds), *map(str, program[1:])]
         self._output = open(folder / "output", "wb")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "smddp_tf.run", *words, str(folder), str(batches), "0.05", *map(str, program[1:])],
+            [sys.executable, "-m", "smddp_tf.run", *words],
             cwd=ROOT, env=environment(env), stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT,
             start_new_session=True,
         )  # fmt: skip
@@ -63,6 +66,14 @@ class Growing:
         new = self.folder / "hosts.new"
         new.write_text(f"localhost:{slots}\n")
         new.rename(self.folder / "hosts")
+
+    def await_shown(self, slots: int) -> None:
+        """Shows so many until the launcher has acted on them: it asks again when it has the answer before."""
+        shown = self.folder / "shown"
+        before = len(shown.read_text().splitlines())
+        self.show(slots)
+        # The first answer may be one that was given before.
+        self.await_that(lambda: shown.read_text().splitlines()[before + 1 :].count(f"localhost:{slots}") >= 2)
 
     def begun(self) -> dict[int, list[list[int]]]:
         """What each process has begun, by its number in the system: batch, rank, ranks, and what its callbacks saw."""

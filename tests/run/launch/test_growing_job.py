@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -54,8 +53,7 @@ def test_ranks_come_and_go(tmp_path: Path) -> None:
         os.kill(three[1], signal.SIGKILL)
         two = job.await_ranks(2, apart_from=three[1])
         assert two == {0: first, 1: three[2]}
-        job.show(2)
-        time.sleep(1.5)  # until the script has been asked
+        job.await_shown(2)
         job.show(3)
         again = job.await_ranks(3)
         assert (again[0], again[1]) == (first, three[2])
@@ -73,8 +71,7 @@ def test_too_few_ranks_wait_for_a_host(tmp_path: Path) -> None:
         first, second = (job.await_ranks(2)[rank] for rank in range(2))
         os.kill(first, signal.SIGKILL)
         job.await_that(lambda: "waits 600 s for hosts: of the ranks 1 are left" in job.output())
-        job.show(1)
-        time.sleep(1.5)  # until the script has been asked
+        job.await_shown(1)
         job.show(2)
         assert job.await_ranks(2, apart_from=first)[0] == second
         job.check(2)
@@ -90,18 +87,22 @@ def test_a_stopped_rank_is_left_out(tmp_path: Path) -> None:
 
 
 DIES_IN_A_ROUND = """
-import os, signal, sys
+import os, pathlib, signal, sys, time
 from smddp_tf.rendezvous import rounds
-number, folder, script = int(os.environ["SMDDP_RUN_NUMBER"]), sys.argv[1], sys.argv[2]
+number, folder, script = int(os.environ["SMDDP_RUN_NUMBER"]), pathlib.Path(sys.argv[1]), sys.argv[2]
 if number == 2:
     join = rounds.join
     def join_and_die(environment):
+        while not (folder / "failed").exists():
+            time.sleep(0.02)
         join(environment)
+        (folder / "hurry").touch()
         os.kill(os.getpid(), signal.SIGKILL)
     rounds.join = join_and_die
 if number == 3:
+    (folder / "failed").touch()
     raise OSError("no driver")
-sys.argv = [script, folder, "60", "0.05"]
+sys.argv = [script, str(folder), "600", "0.1"]
 exec(compile(open(script).read(), script, "exec"), {"__name__": "__main__"})
 """
 
@@ -116,7 +117,7 @@ def test_losses_of_those_that_come(tmp_path: Path) -> None:
     assert "process 3 on localhost has ended with exit code 1 before it had joined; the job goes on." in done.output
     assert "goes on with 3 ranks: with process 2 on localhost." in done.output
     assert "goes on with 2 ranks: without process 2, which was killed by signal 9." in done.output
-    assert lines_of(tmp_path, "end") == [["60", "2", "equal"]] * 2
+    assert lines_of(tmp_path, "end") == [["600", "2", "equal"]] * 2
 
 
 RUN = """
@@ -127,7 +128,10 @@ folder = pathlib.Path(sys.argv[1])
 
 
 def hosts():
-    return {"localhost": 3 if list(folder.glob("rank.*"))[1:] else 2}
+    train = len(list(folder.glob("rank.*")))
+    if train > 2:
+        (folder / "hurry").touch()
+    return {"localhost": 3 if train > 1 else 2}
 
 
 def train(folder):
@@ -135,7 +139,7 @@ def train(folder):
     from tests.support.scripts import elastic_ranks
     import smddp_tf as hvd
 
-    elastic_ranks.main(pathlib.Path(folder), 600, 0.02)
+    elastic_ranks.main(pathlib.Path(folder), 600, 0.1)
     return hvd.rank(), hvd.size(), os.getpid()
 
 

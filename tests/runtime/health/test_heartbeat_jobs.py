@@ -95,10 +95,12 @@ def lines_of(log: Path, wanted: int) -> list[str]:
         time.sleep(0.02)
 
 
-def closed_windows() -> int:
-    """How many connections of this host wait for the other side to read (proc_net_tcp: timer 4)."""
+def closed_windows(process: int) -> int:
+    """How many connections of the process wait for the other side to read (proc_net_tcp: timer 4)."""
+    own = {os.readlink(file) for file in Path(f"/proc/{process}/fd").iterdir() if file.is_symlink()}
     tables = [Path("/proc/net", name).read_text() for name in ("tcp", "tcp6")]
-    return sum(line.split()[5].startswith("04:") for table in tables for line in table.splitlines()[1:])
+    lines = [line.split() for table in tables for line in table.splitlines()[1:]]
+    return sum(line[5].startswith("04:") and f"socket:[{line[9]}]" in own for line in lines)
 
 
 def test_a_rank_that_is_stopped_for_eight_seconds_is_not_lost_over_tcp(tmp_path: Path) -> None:
@@ -115,7 +117,7 @@ def test_a_rank_that_is_stopped_for_eight_seconds_is_not_lost_over_tcp(tmp_path:
         for _ in range(50):  # until it happens in the middle of a step
             os.kill(stopped, signal.SIGSTOP)
             time.sleep(0.6)
-            if closed := closed_windows():
+            if closed := closed_windows(ranks[0].pid):
                 break
             os.kill(stopped, signal.SIGCONT)
             time.sleep(0.037)

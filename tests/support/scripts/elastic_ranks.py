@@ -3,7 +3,8 @@
 Every batch has ROWS rows of small whole numbers, which the ranks share out. So the sum is exact, and the weights at the
 end are those of `undisturbed`, however many ranks there were at each batch. What happens is written to FOLDER/log.PID,
 a line at a time, and with the time to FOLDER/order; ranks that have begun are FOLDER/rank.PID. With DEATH the last rank
-kills itself after that batch, the first time. Once there is FOLDER/hurry, batches take no longer than they have to.
+kills itself after that batch, the first time, when the commit before is on the disk. Once there is FOLDER/hurry,
+batches take no longer than they have to.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ def rows_of(batch: int) -> np.ndarray:
 
 def undisturbed(batches: int) -> np.ndarray:
     return np.sum([rows_of(batch).sum(axis=0) for batch in range(batches)], axis=0)
+
+
+def is_last_before(batch: float, death: float) -> bool:
+    """Whether the commit after this batch is the last one before the death: a job that starts again goes on from it."""
+    return batch <= death < batch + COMMIT_EVERY
 
 
 def die_once(folder: Path) -> None:
@@ -64,7 +70,7 @@ def main(folder: Path, batches: int, seconds: float = 0.0, death: float = -1) ->
             state.weights = state.weights + total
             state.batch += 1
             if state.batch % COMMIT_EVERY == 0:
-                state.commit()
+                state.commit(wait=is_last_before(state.batch, death))
                 note("commit", state.batch)
             if state.batch == death and hvd.rank() == hvd.size() - 1:
                 die_once(folder)

@@ -44,8 +44,10 @@ if rank == 1 and manner == "stopped":
     os.kill(os.getpid(), signal.SIGSTOP)
 if manner == "stopped":
     time.sleep(600)  # in the user's own code, far from any operation
+if manner == "launcher":
+    core.barrier("all have said who they are")
 if rank == 0 and manner == "launcher":
-    time.sleep(1)
+    time.sleep(1)  # until the launcher has passed it on
     os.kill(os.getppid(), signal.SIGKILL)
 try:
     while True:

@@ -1,4 +1,7 @@
-"""A rank that needs no TensorFlow.  python ranks_without_tensorflow.py sum|fail|raise|leave|leave-alone|wait|look"""
+"""A rank that needs no TensorFlow.  python ranks_without_tensorflow.py sum|fail|raise|leave|leave-alone|wait|look
+
+fail FOLDER: rank 1 of two fails when both have begun, of which the files in FOLDER, empty at first, tell.
+"""
 
 import os
 import sys
@@ -39,6 +42,10 @@ elif manner == "leave-alone":
     time.sleep(600)  # in code of its own
 elif manner == "fail":
     print("begun")
+    if sys.argv[2:]:
+        Path(sys.argv[2], str(rank)).touch()
+        while len(list(Path(sys.argv[2]).iterdir())) < 2:
+            time.sleep(0.02)
     if rank == 1:
         try:
             broken()

@@ -81,4 +81,4 @@ def test_those_that_do_not_come_are_named() -> None:
     assert told, done.output
     assert any("missing on rank 1. Check that all ranks call hvd.init()" in line for line in told), told
     assert not any("missing on rank 0" in line or "missing on rank 2" in line for line in told), told
-    assert done.seconds < 30
+    assert done.seconds < 60  # the sleep of rank 1
