@@ -154,7 +154,7 @@ test-mpich:  ## Build and test on MPICH in an environment of its own, .matrix/mp
 fuzz: setup  ## Feed hostile bytes to what reads from other ranks (clang; ARGS="--seconds 600 --only engine")
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
-sanitize: setup  ## Ranks as threads with random delays under Thread-, Address- and UBSanitizer (ARGS="--seconds 600")
+sanitize: setup build/doctest  ## Ranks as threads with random delays under Thread-, Address- and UBSanitizer (ARGS="--seconds 600")
 	@$(BIN)/python -m tests.stress $(ARGS)
 
 soak: build  ## 100,000 collectives, 1,000 starts, 10,000 tensors, 3 GiB, 16 ranks: minutes each (ARGS="--only large")

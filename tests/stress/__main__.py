@@ -1,4 +1,4 @@
-"""The stress program and `native` tests under sanitizers: python -m tests.stress [--seconds S] [--only thread]."""
+"""The stress program, the tests in C++ and `native` ones under sanitizers: python -m tests.stress [--only thread]."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.stress import under_python
 # ThreadSanitizer goes with nothing else; LeakSanitizer comes with AddressSanitizer.
 BUILDS = {"thread": "thread", "address": "address,undefined"}
 NATIVE = "native"  # the tests with that mark, with the second
+CPP = "cpp"  # tests/native, with both
 
 
 def main() -> None:
@@ -21,13 +22,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60, help="for each sanitizer (60)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (1)")
     parser.add_argument("--seed", type=int, help="this seed alone, as a failure has printed it")
-    parser.add_argument("--only", choices=[*BUILDS, NATIVE], help="one sanitizer instead of all")
+    parser.add_argument("--only", choices=[*BUILDS, NATIVE, CPP], help="one of them instead of all")
     asked = parser.parse_args()
     which = ["--seed", str(asked.seed)] if asked.seed is not None else ["--first", str(asked.first)]
     programs = [name for name in BUILDS if asked.only in (None, name)]
     failed = False
     if asked.only in (None, NATIVE) and asked.seed is None:
         failed = not under_python.run(BUILDS["address"])
+    if asked.only in (None, CPP) and asked.seed is None:
+        ended = [_tests_in_cpp(sanitizers) for sanitizers in BUILDS.values()]
+        failed |= not all(ended)
     for name in programs:
         settings = {"SMDDP_SANITIZE": BUILDS[name], "SMDDP_DELAYS": "ON"}
         program = native_programs.build(f"stress-{name}", "tests/stress", settings) / "stress"
@@ -38,6 +42,12 @@ def main() -> None:
         print(f"{BUILDS[name]}: {ended} after {time.monotonic() - start:.0f} s", flush=True)
         failed |= done.returncode != 0
     sys.exit(failed)
+
+
+def _tests_in_cpp(sanitizers: str) -> bool:
+    """Whether all passed and nothing was found."""
+    command = [sys.executable, "-m", "tests.native", "--sanitize", sanitizers]
+    return subprocess.run(command, cwd=native_programs.ROOT, check=False).returncode == 0
 
 
 if __name__ == "__main__":

@@ -14,12 +14,14 @@ from pathlib import Path
 import nanobind
 
 from tests import native_module, native_programs
+from tests.native import PROGRAM
 from tests.native_programs import ROOT, build_env
 from tests.support.marks import files_with
 
 __all__ = ["run"]
 
-_NOT_COPIED = shutil.ignore_patterns("*.so", "_build_info.py", "__pycache__", ".*")
+# The tests in C++ are built and run by python -m tests.native.
+_NOT_COPIED = shutil.ignore_patterns("*.so", PROGRAM.name, "_build_info.py", "__pycache__", ".*")
 
 
 def run(sanitizers: str) -> bool:
@@ -36,10 +38,10 @@ def run(sanitizers: str) -> bool:
     command += ["--deselect=tests/gpu/test_fake_gpu.py::test_misuse_ends_the_process"]
     # mpirun's ranks load what does not get on with sanitizers, and benchmarks/gpu is not in the copy.
     gpu = ["tests/gpu", *(f"--ignore=tests/gpu/test_{name}.py" for name in ("processes", "gpu_check"))]
+    native = [str(file.relative_to(ROOT)) for file in files_with("native") if file.parent.name != "native"]
     # In processes of their own: one looks for its GPUs once.
     ended = [
-        subprocess.run([*command, *tests], cwd=site, env=options, check=False).returncode
-        for tests in ([str(file.relative_to(ROOT)) for file in files_with("native")], gpu)
+        subprocess.run([*command, *tests], cwd=site, env=options, check=False).returncode for tests in (native, gpu)
     ]
     return not any(ended)
 
