@@ -47,7 +47,12 @@ TEST_CASE("event pool: of a stream's marks only the first is looked at") {
   const PooledEventPtr elsewhere = Value(events.Mark(StreamOf(2)));
   const auto look_at_all = [&](bool expected) {
     device.looks = 0;
-    for (const auto& mark : marks) CHECK(Value(mark->Passed()) == expected);
+    bool as_expected = true;  // checked at the end: a check takes as long as a look is kept
+    for (const auto& mark : marks) {
+      const Result<bool> passed = mark->Passed();
+      as_expected &= passed.ok() && *passed == expected;
+    }
+    CHECK(as_expected);
     return device.looks;
   };
   // A look may come later than 10 us after the one before it where the processor is busy: then there are more.

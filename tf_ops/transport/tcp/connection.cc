@@ -94,7 +94,7 @@ void Connection::DropData() {
 
 bool Connection::TakeStaged(void* into, size_t size) {
   if (staged() < size) return false;
-  std::memcpy(into, stage_.data() + stage_begin_, size);
+  if (size > 0) std::memcpy(into, stage_.data() + stage_begin_, size);
   stage_begin_ += size;
   return true;
 }
