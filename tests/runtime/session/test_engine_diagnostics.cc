@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -69,10 +70,14 @@ TEST_CASE("engine diagnostics: the event log has the requests between start and 
 }
 
 TEST_CASE("engine diagnostics: an uncaught exception is the error of all ranks, which print it and say so") {
-  AsRanks({"a", "a", "b"}, [](int rank, Session& session) {
+  std::atomic<int> here{0};
+  AsRanks({"a", "a", "b"}, [&here](int rank, Session& session) {
     std::vector<float> data(10, 1);
     CHECK(session.diagnostics().Raised().elsewhere.empty());
     CHECK(Sum(session, "all are here", &data).ok());
+    ++here;
+    const Deadline all = Deadline::After(20);  // else the exception is the error of a sum that is still under way
+    while (here < 3 && !all.passed()) std::this_thread::yield();
     if (rank == 1) session.diagnostics().Raise("ValueError: no such file");
     const Status status = Sum(session, "never", &data);
     CHECK_FALSE(status.ok());
