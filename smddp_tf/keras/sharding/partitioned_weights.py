@@ -52,9 +52,11 @@ def partition_weights(partition: str | int = "world", *, min_elements: int = MIN
 
     Layers gather a weight when they read it. Optimizers, wrapped or not, update the parts, so their state is in parts
     as well. All ranks must make the same layers in the same order, and read weights together: in `fit`, `evaluate`,
-    `predict` and `save` every rank takes part. Initial values are those that rank 0 draws; where ranks come and go each
-    rank draws its own part, so all must have set the same random seed for those of one process. Files contain full
-    weights, and load on any number of ranks, with this and without.
+    `predict` and `save` every rank takes part. Weights are told apart by their paths, so layers without a name must get
+    the same ones from Keras: where some ranks have made other layers before, call `keras.utils.clear_session()` on all
+    of them first, or ranks wait for one another. Initial values are those that rank 0 draws; where ranks come and go
+    each rank draws its own part, so all must have set the same random seed for those of one process. Files contain
+    full weights, and load on any number of ranks, with this and without.
 
     Example:
 
