@@ -7,7 +7,6 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -17,6 +16,7 @@ from smddp_tf.link.channel import Kind
 from smddp_tf.link.client import ControlClient
 from smddp_tf.link.server import ControlServer, Frame
 from tests.link.servers import asked_for_work, frames_until, in_thread, local_server
+from tests.waiting import until
 
 
 def test_a_host_without_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,13 +54,6 @@ def test_a_forged_record_ends_the_connection() -> None:
         assert not thread.is_alive()
         assert not server.connected
     assert frames == [Frame(0, Kind.HELLO, b"rank")]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    give_up_at = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.01)
 
 
 DROP_ALL = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))  # a program of one instruction: accept 0 bytes

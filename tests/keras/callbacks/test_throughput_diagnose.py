@@ -15,7 +15,7 @@ from tests.support.measured_fit import batches, fit
 
 pytestmark = pytest.mark.ranks("2")
 
-LATE = 0.2
+LATE = 0.5  # of which a fifth, what the other rank may take itself, is much on a busy machine
 
 
 def test_diagnose_records_one_training(hvd, rank, size, shared_folder, capfd):
@@ -39,6 +39,5 @@ def test_a_rank_that_is_late_behind_a_step(hvd, rank, size, shared_folder, asked
     steps = lines_of(steps_file(shared_folder, rank))[2:]  # the first ones trace
     assert len(steps) == 4
     own = [step["seconds"] - step["exposed"] for step in steps]
-    # What the other rank takes itself, on a busy machine, is no wait.
-    assert min(own) > LATE if rank else sum(step["exposed"] for step in steps) > 0.6 * LATE * len(steps)
+    assert min(own) > LATE if rank else min(step["exposed"] for step in steps) > 0.8 * LATE
     assert all(step["reducing"] >= step["exposed"] for step in steps)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from smddp_tf.exceptions import LaunchError
 from smddp_tf.run.hosts.discovery import HostWatch, of_script
 from smddp_tf.run.hosts.hosts import Host
+from tests.waiting import until
 
 
 def test_hosts_of_a_script() -> None:
@@ -19,13 +19,6 @@ def test_hosts_of_a_script() -> None:
         of_script("echo no net >&2; exit 3", 1)(9)
     with pytest.raises(LaunchError, match=r"did not end within 0\.2 s"):
         of_script("sleep 9", 1)(0.2)
-
-
-def until(holds) -> None:
-    give_up_at = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.02)
 
 
 def test_the_hosts_now(tmp_path: Path) -> None:

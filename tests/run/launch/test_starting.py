@@ -13,15 +13,9 @@ import pytest
 from smddp_tf.exceptions import LaunchError
 from smddp_tf.link.server import ControlServer
 from smddp_tf.run.launch.starting import OUTPUTS, Starters
+from tests.waiting import until
 
 STUBBORN = "trap '' TERM; echo ready; sleep 600 & wait; wait"
-
-
-def until(holds) -> None:
-    give_up_at = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.02)
 
 
 def test_they_have_ended_when_all_have() -> None:
