@@ -17,6 +17,8 @@ import smddp_tf
 from smddp_tf._native import loader
 
 NAME = "_smddp_test_core"
+ALLREDUCE, BROADCAST, ALLGATHER, BARRIER, ALLTOALL, REDUCESCATTER = 0, 1, 2, 3, 5, 6  # session.h, RequestKind
+AVERAGE, SUM = 0, 1
 
 
 @functools.cache
@@ -41,3 +43,12 @@ def _test_access() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def submit(kind, name, pairs, shape=None, op=SUM, root=0, splits=(), process_set=0):
+    """Hands a request of arrays to the engine, by pairs of what is read and what is written; `wait` of it waits."""
+    tensors = [
+        (source.dtype.name, list(shape or source.shape), source.ctypes.data, target.ctypes.data, target.size)
+        for source, target in pairs
+    ]
+    return loader.core().submit(kind, name, tensors, pairs, (op, ""), root, list(splits), process_set)

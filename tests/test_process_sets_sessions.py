@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.native_module import core
-from tests.python.test_memory_py import ALLREDUCE, submit
+from tests.native_module import ALLREDUCE, core, submit
 from tests.reasons import BEFORE_INIT
 from tests.support.process_sets import layout, mine
 

@@ -6,21 +6,11 @@ import numpy as np
 import pytest
 
 from smddp_tf._native import loader
+from tests.native_module import ALLGATHER, ALLREDUCE, ALLTOALL, AVERAGE, BARRIER, BROADCAST, REDUCESCATTER, SUM, submit
 
 pytestmark = pytest.mark.ranks("2", "2+2", "2+1")
 
-ALLREDUCE, BROADCAST, ALLGATHER, BARRIER, ALLTOALL, REDUCESCATTER = 0, 1, 2, 3, 5, 6  # session.h, RequestKind
-AVERAGE, SUM = 0, 1
-
 core = loader.core
-
-
-def submit(kind, name, pairs, shape=None, op=SUM, root=0, splits=(), process_set=0):
-    tensors = [
-        (source.dtype.name, list(shape or source.shape), source.ctypes.data, target.ctypes.data, target.size)
-        for source, target in pairs
-    ]
-    return core().submit(kind, name, tensors, pairs, (op, ""), root, list(splits), process_set)
 
 
 def brought(rank: int, count: int = 6) -> np.ndarray:
